@@ -1,10 +1,9 @@
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { defaultSettings } from '../../src/simulator/settings.ts';
-import { AUDIT_KEY } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { linesIn, startOtlp } from '../support/otlp-receiver.ts';
@@ -14,6 +13,7 @@ import { linesOf, SINK } from '../support/sink-scene.ts';
 import { receivedIn, startSyslog } from '../support/syslog-server.ts';
 import { until } from '../support/until.ts';
 
+const newFolder = useFolders();
 const MEBIBYTE = 2 ** 20;
 const REPLICA = 'gw';
 
@@ -28,10 +28,8 @@ interface Scene {
 }
 
 async function scene(sink: object): Promise<Scene> {
-  const folder = await mkdtemp(join(tmpdir(), 'sinks-'));
-  closing.push(() => rm(folder, { recursive: true, force: true }));
-  const simulator = await startSimulator({ deployments: defaultSettings().deployments });
-  closing.push(() => simulator.close());
+  const folder = await newFolder();
+  const simulator = await closedAtEnd(startSimulator({ deployments: defaultSettings().deployments }));
   const directory = join(folder, 'audit');
   await writeFile(join(folder, 'key'), AUDIT_KEY, { mode: 0o600 });
   const audit = {
@@ -74,15 +72,13 @@ test('a receiver over TLS gets the records of all workers, of those that were ki
   const authority = await createTestAuthority();
   const port = await freePort();
   const tls = { pair: await authority.server(), ca: authority.ca };
-  const caFile = join(tmpdir(), `sink-ca-${port}.pem`);
+  const caFile = join(await newFolder(), 'ca.pem');
   await writeFile(caFile, authority.ca);
-  closing.push(() => rm(caFile));
   const { start, send, lines, folder } = await scene({
     syslog: { host: 'localhost', port, tls: { caFile } },
   });
   const file = join(folder, 'received');
-  const server = await startSyslog({ port, tls, file });
-  closing.push(() => server.close());
+  await closedAtEnd(startSyslog({ port, tls, file }));
   const gateway = await start(2);
   await send(gateway, 100);
   const [worker = 0] = await gateway.workers();
@@ -103,11 +99,9 @@ test('a receiver over TLS gets the records of all workers, of those that were ki
 
 test('an OTLP receiver over TLS gets the records of all workers, and what it refused for good is counted', async () => {
   const authority = await createTestAuthority();
-  const receiver = await startOtlp({ pair: await authority.server() });
-  closing.push(() => receiver.close());
+  const receiver = await closedAtEnd(startOtlp({ pair: await authority.server() }));
   receiver.replies.push('break', { body: '{"partialSuccess":{"rejectedLogRecords":"1"}}' });
-  const folder = await mkdtemp(join(tmpdir(), 'otlp-'));
-  closing.push(() => rm(folder, { recursive: true }));
+  const folder = await newFolder();
   const caFile = join(folder, 'ca.pem');
   const token = join(folder, 'token');
   await writeFile(caFile, authority.ca);
@@ -137,8 +131,7 @@ test('nothing is lost when the gateway is killed after a delivery, before or aft
   const port = await freePort();
   const { start, send, lines, folder } = await scene({ syslog: { host: '127.0.0.1', port, tls: false } });
   const file = join(folder, 'received');
-  const server = await startSyslog({ port, file });
-  closing.push(() => server.close());
+  await closedAtEnd(startSyslog({ port, file }));
   for (let round = 0; round < 3; round += 1) {
     const gateway = await start();
     const before = (await textsIn(file)).length;
@@ -159,8 +152,7 @@ test('a receiver that takes nothing costs neither memory nor responses, and is t
     syslog: { host: '127.0.0.1', port, tls: false },
   });
   const file = join(folder, 'received');
-  const server = await startSyslog({ port, file });
-  closing.push(() => server.close());
+  const server = await closedAtEnd(startSyslog({ port, file }));
   const gateway = await start();
   const pid = await server.process.pid();
   await send(gateway, 500);

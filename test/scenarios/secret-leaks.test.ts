@@ -1,15 +1,15 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
 import { parseDocument } from 'yaml';
 import { defaultSettings } from '../../src/simulator/settings.ts';
 import { type Simulator, startSimulator } from '../../src/simulator/simulator.ts';
-import { closing } from '../support/closing.ts';
+import { useFolders } from '../support/audit-log.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import { CLIENT_ID } from '../support/oidc.ts';
@@ -61,12 +61,10 @@ function formsOf(secret: string): string[] {
   return [secret, encoded, plain, basic, client, bytes.toString('hex'), a1, sha256(secret)];
 }
 
+const newFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'marked-'));
-});
-afterEach(async () => {
-  await rm(folder, { recursive: true });
+  folder = await newFolder();
 });
 
 async function put(name: string, text: string): Promise<string> {
@@ -80,9 +78,7 @@ async function openSimulator(): Promise<Simulator<'submissions' | 'abstracts'>> 
   const { deployments } = defaultSettings();
   const accounts = [{ username: 'demo-user', password: SECRETS.right, sites: ['demo'] }];
   const submissions = { ...deployments.submissions, accounts, testPaths: true };
-  const simulator = await startSimulator({ deployments: { ...deployments, submissions } });
-  closing.push(() => simulator.close());
-  return simulator;
+  return closedAtEnd(startSimulator({ deployments: { ...deployments, submissions } }));
 }
 
 /** All that anybody tells this Redis from now on. */
@@ -301,8 +297,7 @@ const segmentOf = (name: string): string | number => (/^\d+$/.test(name) ? Numbe
 
 test('secrets reach no log, answer, metric, page, audit record, report or Redis', async () => {
   const simulator = await openSimulator();
-  const redis = await startRedis({ settings: [`requirepass ${SECRETS.redis}`] });
-  closing.push(() => redis.close());
+  const redis = await closedAtEnd(startRedis({ settings: [`requirepass ${SECRETS.redis}`] }));
   const heard = await overhear(redis);
   const gateway = await serveMarked(simulator, redis);
   const seen = [...(await answersOf(gateway))];

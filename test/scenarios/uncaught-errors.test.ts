@@ -1,7 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +11,7 @@ import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
-import { closing } from '../support/closing.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import { metricOf } from '../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { PROGRAM } from '../support/program.ts';
@@ -31,8 +30,7 @@ const SECRET = 'correct-horse-battery-staple';
 const folder = useFolders();
 
 async function upstreamOf(answerTo: (head: string) => string): Promise<string> {
-  const upstream = await startRawUpstream(answerTo);
-  closing.push(() => upstream.close());
+  const upstream = await closedAtEnd(startRawUpstream(answerTo));
   return upstream.origin;
 }
 
@@ -42,9 +40,7 @@ async function served(
   runner: readonly string[] = [],
 ): Promise<GatewayProcess> {
   const settings = { tls: { allowPlaintext: true } };
-  const gateway = await startGatewayProcess({ upstream: { origin, settings } }, top, { runner });
-  closing.push(() => gateway.close());
-  return gateway;
+  return closedAtEnd(startGatewayProcess({ upstream: { origin, settings } }, top, { runner }));
 }
 
 async function auditIn(directory: string, durability: string): Promise<Record<string, unknown>> {
@@ -157,8 +153,7 @@ async function servedWith(
   origin: string,
   stderr: 'pipe' | 'full',
 ): Promise<{ readonly origin: string; readonly control: string; closeStderr(): void }> {
-  const place = await mkdtemp(join(tmpdir(), 'gateway-'));
-  closing.push(() => rm(place, { recursive: true }));
+  const place = await folder();
   const [listen, control] = [await freePort(), await freePort()];
   const config = {
     listen: { port: listen },
@@ -234,8 +229,7 @@ test('a gateway without a free file descriptor blames itself, not the upstream, 
   const origin = await upstreamOf(() => OK.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
   needPackages('util-linux');
   const gateway = await served(origin);
-  const client = await RawClient.open(Number(new URL(gateway.origin).port));
-  closing.push(() => client.close());
+  const client = await closedAtEnd(RawClient.open(Number(new URL(gateway.origin).port)));
   const ask = async (): Promise<string> => {
     await client.send('GET /a HTTP/1.1\r\nHost: x\r\n\r\n');
     const { status, body } = await client.answer();

@@ -1,14 +1,19 @@
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { readFile } from 'node:fs/promises';
+import { beforeAll, expect, test } from '@jest/globals';
 import type { Page } from 'playwright-core';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_BOUNDS } from '../../../src/control/audit-api.ts';
 import type { ExplanationView } from '../../../src/control/client-view.ts';
 import { HandWrittenAudit, healthyDeployment, startControl } from '../../control/console-source.ts';
-import { AUDIT_KEY, auditOptions, facts, openTestAudit } from '../../support/audit-log.ts';
+import {
+  AUDIT_KEY,
+  auditOptions,
+  facts,
+  openTestAudit,
+  useFolders,
+  useFoldersOfAll,
+} from '../../support/audit-log.ts';
 import { builtConsole } from '../../support/browser.ts';
 import { closing } from '../../support/closing.ts';
 import { writeLog } from '../../support/many-records.ts';
@@ -35,13 +40,15 @@ const REFUSED: ExplanationView = {
 
 const openPage = usePages();
 const [PHONE, WIDE] = LOOKS;
+const newFolder = useFolders();
+const folderOfAll = useFoldersOfAll();
 let consoleFolder: string;
 let directory: string;
 
 // One log for all tests: 4,000 requests of two replicas over four days, and some of today.
 beforeAll(async () => {
   consoleFolder = await builtConsole();
-  directory = await mkdtemp(join(tmpdir(), 'console-search-'));
+  directory = await folderOfAll();
   const start = Date.parse('2026-03-01T00:00:00Z');
   for (const replica of ['gateway-1', 'gateway-2']) {
     await writeLog(directory, { replica, keys, start, days: 4, requestsADay: 500 });
@@ -60,10 +67,6 @@ beforeAll(async () => {
     audit.outcome({ access, requestId, status, code, outcome: '', bytes, durationMs: 42.5 });
   }
   await audit.close();
-});
-
-afterAll(async () => {
-  await rm(directory, { recursive: true });
 });
 
 async function start(searches = AUDIT_BOUNDS.searches, explained = REFUSED): Promise<string> {
@@ -217,8 +220,7 @@ test('a request has its timing, upstream, parameters and trace; an event of the 
 });
 
 test('a request of a running gateway has the rule that decides on it', async () => {
-  const audit = auditOptions(await mkdtemp(join(tmpdir(), 'console-search-')), { parameters: ['ids'] });
-  closing.push(() => rm(audit.directory, { recursive: true }));
+  const audit = auditOptions(await newFolder(), { parameters: ['ids'] });
   const identify = { addresses: ['127.0.0.1'] };
   const allow = [{ deployment: 'submissions', methods: ['GET'] }];
   const clients = [{ id: 'reporting', identify, allow }];
@@ -261,8 +263,7 @@ test.each([
 );
 
 test('what the rules of an observed client would refuse is on the pages of request, client and policy', async () => {
-  const audit = auditOptions(await mkdtemp(join(tmpdir(), 'console-search-')), { parameters: ['ids'] });
-  closing.push(() => rm(audit.directory, { recursive: true }));
+  const audit = auditOptions(await newFolder(), { parameters: ['ids'] });
   const mode = { observe: true, until: new Date(Date.now() + 86_400_000).toISOString() };
   const client = { id: 'reporting', identify: { addresses: ['127.0.0.1'] }, mode };
   const allow = [{ deployment: 'submissions', methods: ['GET'] }];

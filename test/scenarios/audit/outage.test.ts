@@ -1,16 +1,5 @@
 import { execFile } from 'node:child_process';
-import {
-  appendFile,
-  mkdtemp,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  truncate,
-  writeFile,
-} from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
@@ -18,6 +7,7 @@ import { auditKeys } from '../../../src/audit/keys.ts';
 import { verify } from '../../../src/audit/reader/verify.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { injectFault } from '../../support/inject-fault.ts';
 import { authors, openScene, type RunningScene, startScene } from '../../support/scene.ts';
@@ -138,7 +128,7 @@ test('serves all requests with onFailure: serve, and counts the missing records'
 });
 
 test('makes the record durable before the response leaves, with durability fsync', async () => {
-  const directory = await mkdtemp(join(tmpdir(), 'audit-'));
+  const directory = await folder();
   const trace = join(directory, 'trace');
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
@@ -146,7 +136,7 @@ test('makes the record durable before the response leaves, with durability fsync
   const calls = 'trace=write,writev,sendto,sendmsg,fdatasync,fsync';
   const runner = ['strace', '-D', '-f', '-q', '-y', '-s', '1000', '-e', calls, '-o', trace];
   const audit = { directory, keyFile, replica: REPLICA, durability: 'fsync' };
-  const gateway = await startGatewayProcess({ upstream }, { audit }, { runner });
+  const gateway = await closedAtEnd(startGatewayProcess({ upstream }, { audit }, { runner }));
   expect((await ask(gateway, 'traced')).status).toBe(200);
   await gateway.close();
   const lines = (await readFile(trace, 'utf8')).split('\n');
@@ -160,7 +150,6 @@ test('makes the record durable before the response leaves, with durability fsync
   const synced = ended(lines, after(ended(lines, written), /fdatasync\(\d+<[^>]*\.jsonl>/));
   const answered = after(-1, /(writev|write)\(\d+<socket:[^>]*>.*"HTTP\/1\.1 200/);
   expect([directorySynced < written, written < synced, synced < answered]).toEqual([true, true, true]);
-  await rm(directory, { recursive: true });
 });
 
 async function refusalOf(gateway: GatewayProcess, bytes: string): Promise<[number, string]> {

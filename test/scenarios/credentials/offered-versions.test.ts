@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
@@ -8,17 +7,14 @@ import { noAudit } from '../../../src/audit/audit.ts';
 import { NO_FORMER } from '../../../src/control/state.ts';
 import { Metrics } from '../../../src/metrics/metrics.ts';
 import { type AppSetup, SetupSource } from '../../../src/setup/setup.ts';
-import { closing } from '../../support/closing.ts';
+import { useFolders } from '../../support/audit-log.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { setupFor, startGateway, writeConfig } from '../../support/gateway.ts';
 import { until } from '../../support/until.ts';
 
 const ORIGIN = 'https://a.example.org';
 
-async function folderOf(): Promise<string> {
-  const folder = await mkdtemp(join(tmpdir(), 'offered-'));
-  closing.push(() => rm(folder, { recursive: true }));
-  return folder;
-}
+const folderOf = useFolders();
 
 /** Reloads of a gateway whose password is in a file; `activate` takes a setup in use, or throws. */
 async function watching(activate: (setup: AppSetup) => { readonly settled: Promise<void> }) {
@@ -88,8 +84,7 @@ test('a rotated secret that was offered to some deployments only is activated ag
 
 test('a configuration that is prepared and abandoned leaves no credential behind', async () => {
   const settings = { siteParameter: 'site', credential: undefined, sites: { one: { credential: 'a' } } };
-  const gateway = await startGateway({ a: { origin: ORIGIN, settings } });
-  closing.push(() => gateway.close());
+  const gateway = await closedAtEnd(startGateway({ a: { origin: ORIGIN, settings } }));
   const more = { ...settings, sites: { ...settings.sites, two: { credential: 'b' } } };
   const b = { username: { value: 'b' }, password: { value: 'secret' } };
   const next = await setupFor({ a: { origin: ORIGIN, settings: more } }, { credentials: { b } });

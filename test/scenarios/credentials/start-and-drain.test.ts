@@ -1,19 +1,20 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { SetupSource } from '../../../src/setup/setup.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { closing } from '../../support/closing.ts';
+import { useFolders } from '../../support/audit-log.ts';
+import { closedAtEnd } from '../../support/closing.ts';
 import { startGateway, writeConfig } from '../../support/gateway.ts';
 import { startScene } from '../../support/scene.ts';
 import { authors, startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
 
+const newFolder = useFolders();
+
 /** A password in a file, and accounts of the upstream that have another one. */
 async function setPassword() {
-  const folder = await mkdtemp(join(tmpdir(), 'rotated-'));
-  closing.push(() => rm(folder, { recursive: true, force: true }));
+  const folder = await newFolder();
   const file = join(folder, 'password');
   const write = (password: string): Promise<void> => writeFile(file, password, { mode: 0o600 });
   await write('one');
@@ -33,8 +34,7 @@ async function status(origin: string): Promise<number> {
 
 test('a gateway that starts during a rotation is ready with the new secret', async () => {
   const { folder, write, credential, accountsWith } = await setPassword();
-  const simulator = await startSimulator(defaultSettings());
-  closing.push(() => simulator.close());
+  const simulator = await closedAtEnd(startSimulator(defaultSettings()));
   const { origin } = simulator.deployments.submissions;
   const top = { credentials: { submissions: credential } };
   const file = await writeConfig(folder, { submissions: { origin, ca: simulator.ca } }, top);

@@ -1,14 +1,13 @@
 import { createHash } from 'node:crypto';
-import { mkdtemp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
 import type { Readiness } from '../../../src/control/readiness.ts';
 import type { Snapshot } from '../../../src/control/view.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { AUDIT_KEY, recordsIn } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
+import { AUDIT_KEY, recordsIn, useFolders } from '../../support/audit-log.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import {
   type ConfiguredGateway,
   metricOf,
@@ -20,6 +19,8 @@ import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-
 import { authors } from '../../support/scene.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
+
+const newFolder = useFolders();
 
 const NAME = 'upstream';
 const token = 'a-long-random-token';
@@ -57,10 +58,8 @@ const start = (options: { readonly watchFile?: boolean } = {}): Promise<Scene> =
 async function startWith<Gateway extends ConfiguredGateway>(
   startOne: (deployments: Record<string, TestDeployment>, sections: TopLevel) => Promise<Gateway>,
 ): Promise<Scene<Gateway>> {
-  const simulator = await startSimulator(defaultSettings());
-  closing.push(() => simulator.close());
-  const folder = await mkdtemp(join(tmpdir(), 'reload-'));
-  closing.push(() => rm(folder, { recursive: true }));
+  const simulator = await closedAtEnd(startSimulator(defaultSettings()));
+  const folder = await newFolder();
   const auditFolder = join(folder, 'audit');
   const keyFile = join(folder, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });

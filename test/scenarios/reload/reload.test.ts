@@ -1,19 +1,21 @@
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { type IncomingMessage, request } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, jest, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
 import type { Readiness } from '../../../src/control/readiness.ts';
 import { activateIn } from '../../../src/fleet/activation.ts';
-import { closing } from '../../support/closing.ts';
+import { useFolders } from '../../support/audit-log.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { credentialSet, setupFor } from '../../support/gateway.ts';
 import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
 import { authors, problemOf, type RunningScene, type SceneOptions, startScene } from '../../support/scene.ts';
 import { until } from '../../support/until.ts';
+
+const folder = useFolders();
 
 describe('a reload', () => {
   test('takes over a new credential while requests are under way', async () => {
@@ -368,8 +370,7 @@ describe('overlapping:', () => {
   test('a reload right after the start is made', async () => {
     const { simulator } = await startScene();
     const { origin } = simulator.deployments.submissions;
-    const gateway = await startGatewayProcess({ upstream: { origin, ca: simulator.ca } });
-    closing.push(() => gateway.close());
+    const gateway = await closedAtEnd(startGatewayProcess({ upstream: { origin, ca: simulator.ca } }));
     hangUp(gateway);
     await until(() => reloads(gateway).length === 1);
   });
@@ -377,9 +378,7 @@ describe('overlapping:', () => {
   /** A gateway whose password is in this file. */
   async function serve(): Promise<{ gateway: GatewayProcess; file: string }> {
     const { simulator } = await startScene();
-    const folder = await mkdtemp(join(tmpdir(), 'secrets-'));
-    closing.push(() => rm(folder, { recursive: true }));
-    const file = join(folder, 'password');
+    const file = join(await folder(), 'password');
     await writeFile(file, 'password-0', { mode: 0o600 });
     const gateway = await startGatewayProcess(
       { upstream: { origin: simulator.deployments.submissions.origin, ca: simulator.ca } },

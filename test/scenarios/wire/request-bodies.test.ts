@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import type { RequestListener } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { useFolders } from '../../support/audit-log.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { valuesOf } from '../../support/raw-client.ts';
 import { startConnections, startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
@@ -486,26 +486,23 @@ describe('Expect: 100-continue', () => {
   });
 
   describe('curl, which waits for it a second,', () => {
+    const folder = useFolders();
+
     test('sends its body at once if it is wanted, otherwise never', async () => {
-      const folder = await mkdtemp(join(tmpdir(), 'upload-'));
-      try {
-        const file = join(folder, 'body');
-        const args = ['-sS', '--max-time', '120', '-H', 'Expect: 100-continue', '--expect100-timeout', '60'];
-        const ask = async (length: number) => {
-          await writeFile(file, Buffer.alloc(length, 'x'));
-          const format = '%{stderr}%{http_code} %{size_upload}';
-          const url = `${wire.gateway.origin}/echo`;
-          needPackages('curl');
-          const { stderr } = await run('curl', [...args, '--data-binary', `@${file}`, '-w', format, url]);
-          return stderr;
-        };
-        const begun = performance.now();
-        expect(await ask(LARGE)).toBe(`200 ${LARGE}`);
-        expect(await ask(2_000_000)).toBe('413 0');
-        expect(performance.now() - begun).toBeLessThan(60_000);
-      } finally {
-        await rm(folder, { recursive: true });
-      }
+      const file = join(await folder(), 'body');
+      const args = ['-sS', '--max-time', '120', '-H', 'Expect: 100-continue', '--expect100-timeout', '60'];
+      const ask = async (length: number) => {
+        await writeFile(file, Buffer.alloc(length, 'x'));
+        const format = '%{stderr}%{http_code} %{size_upload}';
+        const url = `${wire.gateway.origin}/echo`;
+        needPackages('curl');
+        const { stderr } = await run('curl', [...args, '--data-binary', `@${file}`, '-w', format, url]);
+        return stderr;
+      };
+      const begun = performance.now();
+      expect(await ask(LARGE)).toBe(`200 ${LARGE}`);
+      expect(await ask(2_000_000)).toBe('413 0');
+      expect(performance.now() - begun).toBeLessThan(60_000);
     });
   });
 });
