@@ -118,7 +118,8 @@ export class ClientExchange {
       return stream;
     };
     const framing = (): number => this.#framing;
-    return { length: body === 'chunked' ? undefined : body, open, framing, onBytes };
+    const length = body === 'chunked' ? undefined : body;
+    return { length, expectsContinue, open, framing, onBytes };
   }
 
   /** Cancels the request if the client sends its body more slowly than `pace`. */

@@ -31,6 +31,8 @@ export interface BodyLimits {
 export interface BodySource {
   /** Content-Length; undefined: chunked, of unknown length. */
   readonly length: number | undefined;
+  /** The client sends nothing before it gets `100 Continue`, which `open` sends. */
+  readonly expectsContinue: boolean;
   /** Begins to read; called once, when somebody is ready to take the bytes. */
   open(): Readable;
   /** Bytes of chunk framing that have come so far. */
@@ -112,8 +114,8 @@ export class BodyShare {
 }
 
 /**
- * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large, or there is no
- * memory to keep more of it. The caller releases its memory when the body is not needed any more.
+ * Takes a client's body. Resolves once a small one is there whole, or a large one is known to be large and has begun, or
+ * there is no memory to keep more of it. The caller releases its memory when the body is not needed any more.
  * @throws GatewayError `body-too-large` beyond `max` and `client-closed` when the client breaks off, here or while the
  *   body streams; the reason of the cancellation if that comes first
  */
@@ -129,19 +131,37 @@ export function receiveBody(
   if (declared > limits.max) throw tooLarge(limits.max, 'body');
   const progress = { awaitsClient: true };
   const chunks = bounded(source, limits.max, progress);
-  if (declared > limits.replayUpTo)
-    return { kind: 'streamed', content: new StreamedContent(chunks), progress, spilled: false };
+  if (declared > limits.replayUpTo) {
+    const content = new StreamedContent(chunks);
+    const body: ReceivedBody = { kind: 'streamed', content, progress, spilled: false };
+    // Otherwise it would hold a connection meanwhile, until the upstream closes that.
+    return source.expectsContinue
+      ? body
+      : unlessCancelled(
+          content.begun().then(() => body),
+          cancellation,
+        );
+  }
   const share = new BodyShare(memory, client);
+  return unlessCancelled(keepOrStream(chunks, progress, limits.replayUpTo, share), cancellation, share);
+}
+
+/** Does what `receiving` does, unless the cancellation comes first. The memory is released if there is no body. */
+function unlessCancelled(
+  receiving: Promise<ReceivedBody>,
+  cancellation: Cancellation,
+  memory?: BodyShare,
+): Promise<ReceivedBody> {
   return new Promise((resolve, reject) => {
     const work = {
       cancel: (error: unknown): void => {
         cancellation.remove(work);
-        share.release();
+        memory?.release();
         reject(error);
       },
     };
     cancellation.add(work);
-    keepOrStream(chunks, progress, limits.replayUpTo, share).then((body) => {
+    receiving.then((body) => {
       cancellation.remove(work);
       resolve(body);
     }, work.cancel);
@@ -179,6 +199,12 @@ class StreamedContent implements AsyncIterable<Buffer> {
 
   constructor(pieces: AsyncIterator<Buffer, void>) {
     this.#pieces = pieces;
+  }
+
+  /** Resolves once its first piece has come, or its end. */
+  begun(): Promise<unknown> {
+    this.#first ??= this.#pieces.next();
+    return this.#first;
   }
 
   /** An attempt that stops does not end the body: another one may wait for its first piece. */

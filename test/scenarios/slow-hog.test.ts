@@ -1,5 +1,6 @@
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { expect, test } from '@jest/globals';
 import { call } from '../support/client-call.ts';
 import { closing } from '../support/closing.ts';
@@ -60,9 +61,22 @@ async function start() {
       await once(socket, 'connect');
       socket.pause();
       for (const part of parts) socket.write(part);
+      return socket;
     },
   };
 }
+
+test('a large body that does not begin holds no connection, and passes whole when it comes', async () => {
+  const { gateway, other, running, hog } = await start();
+  const length = 1_000_000;
+  const head = `POST /upload HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: ${length}\r\n\r\n`;
+  const [socket] = await Promise.all(Array.from({ length: CONNECTIONS }, () => hog(head)));
+  await until(async () => (await gateway.metric('digest_gateway_requests_in_flight')) === CONNECTIONS);
+  expect(await other()).toBe(200);
+  expect(await running()).toBe(0);
+  socket?.write(Buffer.alloc(length));
+  expect(await text(socket as Socket)).toMatch(/^HTTP\/1.1 200 .*ok$/s);
+});
 
 test.each([
   ['uploads', 'POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n', Buffer.alloc(2000)],

@@ -9,7 +9,13 @@ import { until } from '../support/until.ts';
 
 const MS = 50;
 
-const BODY = { length: 1, open: () => new Readable(), framing: () => 0, onBytes() {} };
+const BODY = {
+  length: 1,
+  expectsContinue: false,
+  open: () => new Readable(),
+  framing: () => 0,
+  onBytes() {},
+};
 
 const requestOf = (cancellation: Cancellation, source?: BodySource): ActiveRequest => {
   const facts = { ...noFacts(), client: '', method: 'PUT', trace: undefined };

@@ -183,7 +183,9 @@ function openScene(
       return Readable.from([Buffer.from(text ?? '')]);
     };
     const source =
-      text === undefined ? undefined : { length: text.length, open, framing: () => 0, onBytes: () => {} };
+      text === undefined
+        ? undefined
+        : { length: text.length, expectsContinue: false, open, framing: () => 0, onBytes: () => {} };
     const headers = text === undefined ? [] : ['content-length', `${text.length}`];
     const toSend = { target, headers, noTotalTimeout: false };
     const interim = { information: () => {} };
