@@ -272,7 +272,8 @@ describe('a body that may have to be sent again', () => {
       const received = (await connection.through('end')) ?? '';
       await connection.write(`HTTP/1.1 200 OK\r\nContent-Length: ${received.length}\r\n\r\n${received}`);
     });
-    const plain = { ...settings, tls: { allowPlaintext: true } };
+    // A health check would be a connection, too.
+    const plain = { ...settings, tls: { allowPlaintext: true }, health: { interval: 'off' } };
     const gateway = await startGateway({ impatient: { origin: upstream.origin, settings: plain } });
     try {
       const body = `begin${'-'.repeat(LIMIT)}end`;
