@@ -234,7 +234,8 @@ test('a TLS handshake that does not end ends by timeouts.connect: 504 upstream-t
   const { gateway } = await startDeadlines({
     origin: relay,
     ca: authority.ca,
-    settings: {},
+    // A health check would be the first connection, or a later one.
+    settings: { health: { interval: 'off' } },
     timeout: 'connect',
     directory,
   });
