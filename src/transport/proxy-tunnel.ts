@@ -143,10 +143,10 @@ function authorityOf(origin: string): string {
 /** Between trials of a refused credential, in milliseconds: proxies lock addresses out as upstreams do. */
 const TRIAL_INTERVAL_MS = 30_000;
 /** Attempts to make a tunnel are not counted. */
-const none = { inc(): void {} };
+const NONE = { inc(): void {} };
 const METRICS: HandshakeMetrics = {
-  upstreamAttempts: { ok: none, challenged: none, stale: none, refused: none, error: none },
-  challenges: { cold: none, stale: none, single_use: none, ahead: none },
+  upstreamAttempts: { ok: NONE, challenged: NONE, stale: NONE, refused: NONE, error: NONE },
+  challenges: { cold: NONE, stale: NONE, single_use: NONE, ahead: NONE },
 };
 
 /** Errors of the Digest client, as errors of the proxy. */

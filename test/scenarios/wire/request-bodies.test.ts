@@ -278,7 +278,9 @@ describe('a body that may have to be sent again', () => {
     try {
       const body = `begin${'-'.repeat(LIMIT)}end`;
       const client = await connect(gateway.port);
-      await client.send(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`);
+      const expectation = 'Expect: 100-continue\r\n';
+      await client.send(`POST / HTTP/1.1\r\nHost: x\r\n${expectation}Content-Length: ${body.length}\r\n\r\n`);
+      expect((await client.answer()).status).toBe(100);
       await awaited.promise;
       await client.send(body);
       const answer = await client.answer();
