@@ -130,12 +130,13 @@ export function knownKeys(schema: unknown, path: Path): string[] {
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
 }
 
-/** Returns the schemas of the value at a path: the outermost, then each that it wraps. */
+/** Returns the schemas of the value at a path: the outermost, then each that it wraps; none if nothing can be there. */
 export function schemasAt(schema: unknown, path: Path): unknown[] {
   return layersOf(path.reduce(childOf, schema));
 }
 
 function layersOf(schema: unknown): unknown[] {
+  if (schema === undefined) return [];
   const inner = wrappedBy(schema);
   return inner === schema ? [schema] : [schema, ...layersOf(inner)];
 }

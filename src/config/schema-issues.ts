@@ -18,7 +18,9 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
     switch (issue.code) {
       case 'unrecognized_keys': {
         const known = knownKeys(schema, checked);
-        return issue.keys.map((key) => unknownKey(schema, path, key, known));
+        return issue.keys.map((key) =>
+          unknownKey(path, key, known, canBeSecret(schema, checked, key, known)),
+        );
       }
       case 'invalid_key':
         return issue.issues.map(({ message }) =>
@@ -82,12 +84,10 @@ function sentence(value: unknown, { code, message }: z.core.$ZodIssue): string {
   return `must be ${expected}${found}`;
 }
 
-function unknownKey(schema: unknown, parent: Path, name: string, known: readonly string[]): Issue {
+function unknownKey(parent: Path, name: string, known: readonly string[], mayBeSecret: boolean): Issue {
   const key = [...parent, name];
   const message = `does not exist: ${keyRemedy(name, known)}`;
-  return canBeSecret(schema, parent, name, known)
-    ? { path: parent, key, message: `a key here ${message}` }
-    : { path: key, key, message };
+  return mayBeSecret ? { path: parent, key, message: `a key here ${message}` } : { path: key, key, message };
 }
 
 function keyRemedy(name: string, known: readonly string[]): string {

@@ -58,6 +58,13 @@ const unknown: Case[] = [
     ['7:24 deployments.d.operations.o.methode: does not exist: the nearest key is method'],
   ],
   [
+    'with a blank in a part of the only listener',
+    `${RIGHT}\nlisten: { limits: { "we ird": 1 } }`,
+    [
+      '3:21 listen.limits["we ird"]: does not exist: there are headerSize, headersTimeout, keepAliveTimeout, connections, connectionsPerAddress, bodyMemory',
+    ],
+  ],
+  [
     'in a rule of a client',
     `${RIGHT}\nclients: [{ id: c, allow: [{ deployment: d, site: [x], parameters: { ids: { min: 1 } } }], identify: { addresses: [10.0.0.1] } }]`,
     [
