@@ -7,6 +7,8 @@ import { startConnections, type UpstreamConnection } from '../../support/scripte
 /** The timeout that a test is about, and the others: each fault has to end by its own one. */
 export const OWN_MS = 500;
 export const OWN = `${OWN_MS}ms`;
+/** In place of it for `timeouts.total`, which counts from the start of the request: the fault has to be reached in it. */
+const OWN_TOTAL_MS = 3_000;
 export const OTHERS_MS = 60_000;
 export const OTHERS = `${OTHERS_MS}ms`;
 
@@ -31,6 +33,8 @@ export interface AuditedGateway {
   readonly gateway: RunningGateway;
   /** Of the audit log. */
   readonly directory: string;
+  /** The timeout that the test is about, in milliseconds. */
+  readonly ownMs: number;
 }
 
 export interface DeadlineOptions {
@@ -51,7 +55,14 @@ export interface DeadlineOptions {
 export async function startDeadlines(options: DeadlineOptions): Promise<AuditedGateway> {
   const { origin, ca, settings, timeout, directory } = options;
   const other = await closedAtEnd(startConnections(answering));
-  const timeouts = { connect: OTHERS, response: OTHERS, idle: OTHERS, total: OTHERS, [timeout]: OWN };
+  const ownMs = timeout === 'total' ? OWN_TOTAL_MS : OWN_MS;
+  const timeouts = {
+    connect: OTHERS,
+    response: OTHERS,
+    idle: OTHERS,
+    total: OTHERS,
+    [timeout]: `${ownMs}ms`,
+  };
   const gateway = await startGateway(
     {
       up: {
@@ -69,7 +80,7 @@ export async function startDeadlines(options: DeadlineOptions): Promise<AuditedG
   );
   closing.push(() => gateway.close());
   await expectOthersServed(gateway);
-  return { gateway, directory };
+  return { gateway, directory, ownMs };
 }
 
 /** Sends one request to each deployment. */
