@@ -93,18 +93,19 @@ async function startCluster(): Promise<RedisSide> {
       found = await shardsOf(nodes);
       return found.length === MASTERS;
     });
-    for (const node of nodes) await servesAll(node);
+    await told('each node serves all slots', () => Promise.all(nodes.map(servesAll)));
     return found;
   };
-  /** As `until`; an error has what each node knows of the others. */
-  const holds = async (what: string, check: () => Promise<boolean>): Promise<void> => {
+  /** Does that; an error has what each node knows of the others. */
+  const told = async (what: string, work: () => Promise<unknown>): Promise<void> => {
     try {
-      await until(check);
+      await work();
     } catch (error) {
       const known = nodes.map((node) => node.command('CLUSTER', 'NODES').catch(String));
       throw new Error([`not so: ${what}`, ...(await Promise.all(known))].join('\n'), { cause: error });
     }
   };
+  const holds = (what: string, check: () => Promise<boolean>) => told(what, () => until(check));
   await shards();
   return {
     config: { cluster: nodes.map(({ port }) => `127.0.0.1:${port}`) },
