@@ -127,7 +127,9 @@ export function looksLikeAddress(name: unknown): boolean {
 /** Returns the keys that the schema allows at a path; none if any key is allowed, or it is not a mapping. */
 export function knownKeys(schema: unknown, path: Path): string[] {
   const inner = innermost(path.reduce(childOf, schema));
-  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : [];
+  // Beside a short form, as a name alone, a mapping is one of several forms.
+  const forms = inner instanceof z.ZodUnion ? inner.options.map(innermost) : [inner];
+  return forms.flatMap((form) => (form instanceof z.ZodObject ? Object.keys(form.shape) : []));
 }
 
 /** Returns the schemas of the value at a path: the outermost, then each that it wraps; none if nothing can be there. */

@@ -58,6 +58,11 @@ const unknown: Case[] = [
     ['7:24 deployments.d.operations.o.methode: does not exist: the nearest key is method'],
   ],
   [
+    'in a mapping that has a short form',
+    withMore('tls: { keyFile: { file: k, readableByOthers: true, fil: 1 }, certFile: c }'),
+    ['7:56 deployments.d.tls.keyFile.fil: does not exist: the nearest key is file'],
+  ],
+  [
     'with a blank in a part of the only listener',
     `${RIGHT}\nlisten: { limits: { "we ird": 1 } }`,
     [
