@@ -138,7 +138,7 @@ function startTraffic(requests: readonly Request[]): () => Promise<void> {
 
 async function ask(request: Request, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
-    // The console shows the results and errors.
+    // A request that fails, or is aborted by the end of the demo: the console shows both.
     await fetch(request.clone(), { signal })
       .then((response) => response.arrayBuffer())
       .catch(() => {});

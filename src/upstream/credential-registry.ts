@@ -7,7 +7,7 @@ import { CredentialCircuit, RefusedTargets } from './credential-circuit.ts';
 import { keyOf, type Transport } from './credential-version.ts';
 import type { Versions, VersionsDeps } from './versions.ts';
 
-/** What all credentials have in common. */
+/** The dependencies of every credential, without those that name one. */
 export type RegistryDeps = Omit<VersionsDeps, 'identity' | 'key' | 'counters' | 'recorded'>;
 
 interface Entry {

@@ -22,7 +22,7 @@ async function folderOfRun() {
   for (const name of await readdir(place)) {
     const [, pid] = /^dg-tests-(\d+)$/.exec(name) ?? [];
     if (pid === undefined || (isRunning(Number(pid)) && Number(pid) !== process.pid)) continue;
-    // What another user left stays.
+    // A folder of another user cannot be removed: that is not this run's concern.
     await rm(join(place, name), { recursive: true, force: true }).catch(() => undefined);
   }
   // The path is short: those of sockets in it may have about a hundred bytes.
