@@ -5,7 +5,7 @@ import { fieldValue, joinedValue, type RawHeaders } from '../base/raw-headers.ts
 import type { InterimReceiver } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { Permit } from '../limits/limits.ts';
-import type { DeploymentMetrics } from '../metrics/series.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import type { DeploymentRules } from '../policy/rules.ts';
 import type { ActiveRequest } from '../upstream/client-request.ts';
 import type { Upstream } from '../upstream/upstream.ts';

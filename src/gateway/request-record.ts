@@ -7,7 +7,7 @@ import type { Log } from '../base/log.ts';
 import { isToken } from '../base/raw-headers.ts';
 import type { CredentialUsed, ExchangeFacts } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { RequestResult } from '../metrics/series.ts';
+import type { RequestResult } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 
 /** Longest request id that is taken from a client, in characters. */

@@ -16,7 +16,7 @@ import {
 } from '../digest/authentication-info.ts';
 import { chooseFor } from '../digest/authorization.ts';
 import { type Challenge, parseChallenges } from '../digest/challenge.ts';
-import type { AttemptResult, ChallengeReason } from '../metrics/series.ts';
+import type { AttemptResult, ChallengeReason } from '../metrics/deployment-metrics.ts';
 import type { TracedWork } from '../tracing/tracing.ts';
 import type { CredentialHealth } from './credential-health.ts';
 import { outOfBodyMemory } from './errors.ts';

@@ -1,7 +1,8 @@
 import type { Clock } from '../base/clock.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import { RollingCount } from '../base/rolling-count.ts';
-import type { RetryReason, Series } from '../metrics/series.ts';
+import type { RetryReason } from '../metrics/deployment-metrics.ts';
+import type { Series } from '../metrics/series.ts';
 import type { Lost } from './response.ts';
 
 /** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */

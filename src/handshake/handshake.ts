@@ -3,7 +3,7 @@ import { fieldValue } from '../base/raw-headers.ts';
 import { Nonce, type NonceAttempt } from '../challenges/nonce.ts';
 import type { PendingChallenge } from '../challenges/pending-challenges.ts';
 import type { Challenge } from '../digest/challenge.ts';
-import type { ChallengeReason } from '../metrics/series.ts';
+import type { ChallengeReason } from '../metrics/deployment-metrics.ts';
 import {
   type Account,
   anotherNonce,

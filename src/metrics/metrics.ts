@@ -1,6 +1,7 @@
 import { Counter, Gauge, Registry, type RegistryContentType } from 'prom-client';
+import { DeploymentMetrics } from './deployment-metrics.ts';
 import { collectProcessMetrics } from './process-metrics.ts';
-import { DeploymentMetrics, SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
+import { SeriesHistogram, type WithSeries, withLatestTime, withSeries } from './series.ts';
 
 /** How the values that several processes have for one series become one. `first`: that of the first process. */
 export type MergeRule = 'sum' | 'min' | 'max' | 'first';

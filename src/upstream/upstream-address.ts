@@ -7,7 +7,7 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { circuitOpen } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { DeploymentMetrics } from '../metrics/series.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { type ConnectionOptions, Connections } from '../transport/connections.ts';
 import type { Egress } from '../transport/egress.ts';
 import { isAddressMissing } from '../transport/errors.ts';

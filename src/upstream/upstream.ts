@@ -4,7 +4,7 @@ import type { CredentialSet } from '../credentials/credentials.ts';
 import { IDEMPOTENT, RetryBudget, type RetryOptions } from '../handshake/attempt-budget.ts';
 import { circuitOpen, outOfBodyMemory } from '../handshake/errors.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import type { DeploymentMetrics } from '../metrics/series.ts';
+import type { DeploymentMetrics } from '../metrics/deployment-metrics.ts';
 import { isAddressMissing } from '../transport/errors.ts';
 import { type BodyLimits, type BodyMemory, receiveBody } from '../transport/request-body.ts';
 import { type ActiveRequest, Admission, Deadlines } from './client-request.ts';
