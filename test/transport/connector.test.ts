@@ -110,9 +110,12 @@ test('from a local address, TLS has what is left of the time, however many addre
 
 test('from a local address, no address is tried once TLS of another one has used all of the time', async () => {
   let opened = 0;
+  let now = 0;
+  const timeout = 60_000;
   const server = createServer((socket) => {
     opened += 1;
-    socket.on('error', () => {});
+    now += timeout;
+    socket.on('error', () => {}).destroy();
   }).listen(0, '0.0.0.0');
   closing.push(() => server.close());
   await once(server, 'listening');
@@ -120,18 +123,18 @@ test('from a local address, no address is tried once TLS of another one has used
   const open = connector(
     {
       origin: `https://localhost:${port}`,
-      timeout: 300,
+      timeout,
       tls: USUAL_TLS,
       egress: { localAddress: '127.0.0.1', proxy: undefined },
     },
     {
-      clock: monotonicClock,
+      clock: { now: () => now },
       proxyCredential: () => undefined,
       onTls: () => {},
       lookup: finding(Array.from({ length: 8 }, (_, index) => `127.0.0.${index + 1}`)),
     },
   );
-  await expect(open()).rejects.toMatchObject({ code: 'ETIMEDOUT' });
+  await expect(open()).rejects.toThrow('socket');
   // Whatever was tried is accepted before this one.
   const [socket] = await Promise.all([openTcp(port, '127.0.0.1'), once(server, 'connection')]);
   socket.destroy();
