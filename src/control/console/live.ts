@@ -3,10 +3,10 @@ import { useRef } from 'preact/hooks';
 import type { AuditLine, Snapshot, Tick } from '../view.ts';
 import { signIn } from './api.ts';
 
-/** Pause before a refused stream is requested again, in milliseconds. */
-const AGAIN_MS = 5_000;
-/** A connection without a tick for this time is lost, in milliseconds. The gateway sends one every second. */
+/** A stream without an event for this time is opened again, in milliseconds. The gateway sends one every second. */
 const SILENCE_MS = 5_000;
+/** A stream that the gateway has not accepted after this time is opened again, in milliseconds. */
+const OPEN_MS = 10_000;
 /** Interval of the check for silence, in milliseconds. */
 const CHECK_MS = 1_000;
 /** Maximum number of audit lines that are kept. */
@@ -31,55 +31,59 @@ export function knownNames(): Readonly<Record<'client' | 'deployment', readonly 
 /** Receives the stream of the gateway while the page is visible. */
 export function follow(): void {
   let source: EventSource | undefined;
-  let again: number | undefined;
-  /** Monotonic, since the clock of the computer can be corrected. */
-  let lastTick = 0;
+  /** When the stream was requested, accepted, or had an event. Monotonic: the clock of the computer can be corrected. */
+  let lastSign = 0;
+  const onSign = (): void => {
+    lastSign = performance.now();
+  };
 
   const open = (): void => {
-    clearTimeout(again);
     source?.close();
     source = new EventSource('/api/events');
+    onSign();
+    source.addEventListener('open', onSign);
     const on = (name: string, handle: (data: unknown) => void): void => {
-      source?.addEventListener(name, ({ data }: MessageEvent<string>) => handle(JSON.parse(data)));
+      source?.addEventListener(name, ({ data }: MessageEvent<string>) => {
+        onSign();
+        handle(JSON.parse(data));
+      });
     };
     on('audit', (data) => {
       auditLines.value = data as AuditLine[];
     });
-    on('tick', (data) => {
-      lastTick = performance.now();
-      onTick(data as Tick);
-    });
+    on('tick', (data) => onTick(data as Tick));
     source.addEventListener('error', () => {
-      connection.value = { connected: false, lostAt: connection.value.lostAt ?? Date.now() };
+      onLoss();
       // The browser reopens a connection that broke, but not one that was refused.
-      if (source?.readyState === EventSource.CLOSED) void whyRefused();
+      if (source?.readyState === EventSource.CLOSED) void signInIfAsked();
     });
-  };
-
-  const whyRefused = async (): Promise<void> => {
-    const status = await fetch('/api/snapshot').then(
-      (response) => response.status,
-      () => 0,
-    );
-    if (status === 401) signIn();
-    else if (!document.hidden) again = setTimeout(open, AGAIN_MS);
   };
 
   document.addEventListener('visibilitychange', () => {
     if (document.hidden) {
-      clearTimeout(again);
       source?.close();
       connection.value = { ...connection.value, connected: false };
     } else open();
   });
-  // A connection that dies without FIN or RST raises no error event.
+  // A connection that dies without FIN or RST, or is held by a proxy, raises no error event.
   setInterval(() => {
-    const silence = performance.now() - lastTick;
-    if (document.hidden || !connection.value.connected || silence < SILENCE_MS) return;
-    connection.value = { connected: false, lostAt: Date.now() - silence };
+    const silence = performance.now() - lastSign;
+    const limit = source?.readyState === EventSource.CONNECTING ? OPEN_MS : SILENCE_MS;
+    if (document.hidden || silence < limit) return;
+    onLoss(silence);
     open();
   }, CHECK_MS);
   if (!document.hidden) open();
+}
+
+/** `agoMs`: the time since the last sign of the gateway. A connection that is lost already keeps its time. */
+function onLoss(agoMs = 0): void {
+  connection.value = { connected: false, lostAt: connection.value.lostAt ?? Date.now() - agoMs };
+}
+
+async function signInIfAsked(): Promise<void> {
+  const response = await fetch('/api/snapshot').catch(() => undefined);
+  if (response?.status === 401) signIn();
 }
 
 function onTick(tick: Tick): void {

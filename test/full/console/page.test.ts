@@ -217,7 +217,9 @@ test('a connection that dies without a sign is told, and opened again; a gateway
     await page.getByText('live', { exact: true }).waitFor();
     // The clock of the computer is corrected by an hour.
     await page.evaluate('{ const now = Date.now; Date.now = () => now() - 3_600_000; }');
-    await relay.set('silent');
+    // The stream that follows is held on its way.
+    await page.route('**/api/events', () => {}, { times: 1 });
+    await Promise.all([page.waitForRequest('**/api/events'), relay.set('silent')]);
     await page.getByText(/^No connection since \d\d:\d\d:\d\d\. Trying again\.$/).waitFor();
     await relay.set('open');
     await page.getByText('live', { exact: true }).waitFor();
