@@ -10,6 +10,7 @@ import { builtConsole } from '../../support/browser.ts';
 import { closing } from '../../support/closing.ts';
 import { writeLog } from '../../support/many-records.ts';
 import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
+import { until } from '../../support/until.ts';
 
 const keys = auditKeys(new Secret(AUDIT_KEY));
 const openPage = usePages();
@@ -88,11 +89,39 @@ test('the form counts by keyboard, and the address keeps what was asked', async 
   expect(await table.locator('tbody tr').count()).toBe(60);
   const names = ['Requests per day', 'Identifiers per day', 'Bytes per day'];
   for (const name of names) expect(await page.getByRole('img', { name }).count()).toBe(1);
-  await page.getByRole('slider', { name: 'Day' }).focus();
+  await page.getByRole('slider', { name: 'Day (UTC)' }).focus();
   await page.keyboard.press('ArrowLeft');
   expect(await page.locator('.crosshair output').innerText()).toBe('3 Mar 2026');
   expect(pageErrors).toEqual([]);
 });
+
+test('days of the charts begin at midnight UTC, wherever the reader is', async () => {
+  const origin = await start();
+  const marks: string[][] = [];
+  for (const timezoneId of ['UTC', 'Pacific/Auckland', 'America/Los_Angeles']) {
+    const { page } = await openPage(WIDE);
+    const devtools = await page.context().newCDPSession(page);
+    await devtools.send('Emulation.setTimezoneOverride', { timezoneId });
+    await page.addInitScript({ content: NOTE_TEXTS });
+    await page.goto(`${origin}/#/usage?by=client`);
+    await page.getByRole('slider', { name: 'Day' }).waitFor();
+    await until(() => page.evaluate('texts.some((text) => text.includes("Mar"))'));
+    marks.push(await page.evaluate('[...new Set(texts)].filter((text) => text.includes("Mar"))'));
+  }
+  expect(marks[0]?.map((mark) => mark.split(' at ')[0])).toEqual(['1 Mar', '2 Mar', '3 Mar', '4 Mar']);
+  expect(marks).toEqual([marks[0], marks[0], marks[0]]);
+});
+
+/** A script that notes what canvases draw, and where. */
+const NOTE_TEXTS = `
+  globalThis.texts = [];
+  const { prototype } = CanvasRenderingContext2D;
+  const { fillText } = prototype;
+  prototype.fillText = function (text, x, y) {
+    texts.push(text + ' at ' + x);
+    fillText.call(this, text, x, y);
+  };
+`;
 
 test('rows are sorted by a column, lead to the search, and are downloaded', async () => {
   const origin = await start();

@@ -200,7 +200,7 @@ function DayCharts({ usage }: { readonly usage: UsageView }) {
   return (
     <>
       <div class="toolbar">
-        <Crosshair times={times} cursor={cursor} onCursor={setCursor} label="Day" textOf={utcDate} />
+        <Crosshair times={times} cursor={cursor} onCursor={setCursor} label="Day (UTC)" textOf={utcDate} />
       </div>
       <div class="charts">
         {charts.map((chart) => (

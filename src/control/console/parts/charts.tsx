@@ -268,6 +268,7 @@ function settings(
   onCursor: (index: number | undefined) => void,
 ): uPlot.Options {
   const colour = (name: string): string => colourOf(place, name);
+  const hasDays = seconds > DAYS_FROM;
   let told: MouseEvent | null | undefined;
   const axis = {
     stroke: colour('muted'),
@@ -283,6 +284,8 @@ function settings(
     padding: [6, 24, 0, 0],
     scales: {
       x: {
+        // Days are those of UTC. Marks of numbers are multiples of a day; marks of times are midnights of the browser.
+        time: !hasDays,
         // By the data: for a single point, uPlot names an end that is a thousand days later.
         range: ({ data: [times] }) => {
           const last = times.at(-1) ?? 0;
@@ -296,13 +299,12 @@ function settings(
         ...axis,
         size: 22,
         space: 70,
-        incrs: seconds > DAYS_FROM ? DAYS : HOURS,
-        values: (_plot, times) =>
-          times.map((at) => (seconds > DAYS_FROM ? utcDayAndMonth : hourAndMinute)(at * 1000)),
+        incrs: hasDays ? DAYS : HOURS,
+        values: (_plot, times) => times.map((at) => (hasDays ? utcDayAndMonth : hourAndMinute)(at * 1000)),
       },
       {
         ...axis,
-        size: seconds > DAYS_FROM ? 62 : 50,
+        size: hasDays ? 62 : 50,
         space: 28,
         ...(format === bytes && { incrs: BINARY }),
         values: (_plot, values) => values.map(format),
