@@ -204,7 +204,9 @@ export function auditUnavailable(): GatewayError {
 
 /** Returns the client's X-Request-Id if it is a token (RFC 9110 §5.6.2), else a new one. */
 export function requestIdOf(sent: string | undefined): string {
-  const isUsable = sent !== undefined && sent.length <= LONGEST_ID && isToken(sent);
+  // The path of a URL cannot have a dot segment, not even an encoded one: no address would lead to its records.
+  const isUsable =
+    sent !== undefined && sent.length <= LONGEST_ID && isToken(sent) && sent !== '.' && sent !== '..';
   return isUsable ? sent : randomUUID();
 }
 

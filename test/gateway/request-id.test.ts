@@ -3,7 +3,7 @@ import { requestIdOf } from '../../src/gateway/request-record.ts';
 
 const UUID = /^[\da-f]{8}-[\da-f]{4}-4[\da-f]{3}-[89ab][\da-f]{3}-[\da-f]{12}$/;
 
-test.each(['a', 'req-1', '0af7651916cd43dd8448eb211c80319c', "!#$%&'*+-.^_`|~", 'x'.repeat(128)])(
+test.each(['a', 'req-1', '0af7651916cd43dd8448eb211c80319c', '...', "!#$%&'*+-.^_`|~", 'x'.repeat(128)])(
   'the plain token %s is kept',
   (sent) => {
     expect(requestIdOf(sent)).toBe(sent);
@@ -22,6 +22,8 @@ test.each([
   'a\r\nX: y',
   'x'.repeat(129),
   'a, b',
+  '.',
+  '..',
 ])('%j is replaced', (sent) => {
   const first = requestIdOf(sent);
   expect(first).toMatch(UUID);
