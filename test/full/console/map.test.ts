@@ -16,7 +16,7 @@ import { checkLooks, LOOKS, usePages } from '../../support/pages.ts';
 import { until } from '../../support/until.ts';
 
 const openPage = usePages();
-const [PHONE] = LOOKS;
+const [PHONE, WIDE] = LOOKS;
 let consoleFolder: string;
 
 beforeAll(async () => {
@@ -195,6 +195,20 @@ test('map, workers, certificates and errors fit, are accessible, and lead from o
   await page.goto(`${control.origin}/#/errors/none`);
   await page.getByText('The gateway has no error of this code.').waitFor();
   expect(pageErrors).toEqual([]);
+});
+
+test('the map leads to the deployments that it leaves out, and from unknown clients to what was refused to them', async () => {
+  const { metrics, values } = countedMetrics();
+  const deployments = Array.from({ length: 22 }, (_, index) => healthyDeployment(`d${index}`));
+  const source: SourceChange = { values, rules: () => RULES.slice(0, 1), state: () => ({ deployments }) };
+  const control = await closedAtEnd(startControl({ consoleFolder, console: source }));
+  metrics.requests.inc({ ...request, status: '403', code: 'client-unknown', deployment: '', client: '' });
+  const { page } = await openPage(WIDE);
+  await page.goto(`${control.origin}/#/map`);
+  const unknown = page.getByRole('link', { name: /^unknown clients to no deployment: / });
+  expect(await unknown.getAttribute('href')).toBe('#/clients');
+  await page.getByRole('link', { name: '2 more deployments' }).click();
+  await page.getByRole('link', { name: 'd21', exact: true }).waitFor();
 });
 
 function fail(error: unknown): never {

@@ -2,7 +2,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { capitalized } from '../../../base/units.ts';
 import type { DeploymentView, MapView, WayView } from '../../view.ts';
 import { useFetch } from '../api.ts';
-import { count, rate } from '../format.ts';
+import { count, counted, rate } from '../format.ts';
 import { knownNames, snapshot, useRates } from '../live.ts';
 import { type Edge, LINE_HEIGHT, layOut, type Node, PADDING } from '../parts/graph.ts';
 import { changeQuery, clientHref, deploymentHref, type PageProps } from '../parts/links.tsx';
@@ -47,6 +47,12 @@ export function MapPage({ query }: PageProps) {
         <span class="muted small">
           Numbers are requests per second. A dashed line has none now.
           {data.more > 0 && ` ${count(data.more)} more rules: choose a client or a deployment.`}
+          {shown.length > MOST && (
+            <>
+              {' '}
+              <a href="#/">{counted(shown.length - MOST, 'more deployment')}</a> on the overview.
+            </>
+          )}
         </span>
       </div>
       {graph.nodes.length === 0 ? (
@@ -113,7 +119,8 @@ function addWay(
 ): void {
   const id = `rule ${client} ${deployment}`;
   const served = Math.max(0, perSecond - refusedPerSecond);
-  const search = `#/audit?${new URLSearchParams({ client, deployment })}`;
+  // The log cannot be searched for an empty client.
+  const href = client === '' ? clientHref(client) : `#/audit?${new URLSearchParams({ client, deployment })}`;
   const name = client === '' ? 'unknown clients' : client;
   const state = stateOfFlow(perSecond, refusedPerSecond);
   nodes.push({
@@ -130,7 +137,7 @@ function addWay(
     to: id,
     perSecond,
     state,
-    href: search,
+    href,
     title: `${name} to ${deployment || 'no deployment'}: ${rate(perSecond)} per second, ${rate(refusedPerSecond)} refused`,
   });
   if (rules.length === 0) return;
@@ -139,7 +146,7 @@ function addWay(
     to: `deployment ${deployment}`,
     perSecond: served,
     state: served === 0 ? 'idle' : (states.get(deployment) ?? 'ok'),
-    href: search,
+    href,
     title: `allowed to ${deployment}: ${rate(served)} per second`,
   });
 }
