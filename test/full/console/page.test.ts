@@ -231,6 +231,16 @@ test('a connection that dies without a sign is told, and opened again; a gateway
   }
 });
 
+test('a page says that it is loading until the first event of the stream', async () => {
+  const origin = await start({ console: troubled().source });
+  const { page } = await openPage(WIDE);
+  await page.route('**/api/events', () => {});
+  for (const path of ['/', '/deployments/reviews', '/errors', '/clients', '/audit', '/usage', '/workers']) {
+    await page.goto(`${origin}/#${path}`);
+    await page.getByRole('main').getByText('Loading …').first().waitFor();
+  }
+});
+
 test('a page that does not exist is told, and links lead from page to page', async () => {
   const { source } = troubled();
   const origin = await start({ console: source });

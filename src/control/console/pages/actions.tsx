@@ -128,7 +128,9 @@ function Proposal({ proposal, onEnd }: ProposalProps) {
         ))}
       </ul>
       {isOwn && <p class="muted">Another operator has to confirm it.</p>}
-      <p role="alert">{error}</p>
+      <p role="alert" class="down">
+        {error}
+      </p>
       <div class="buttons">
         {!isOwn && (
           <button type="button" class="confirm" disabled={running} onClick={() => send('confirm')}>

@@ -4,7 +4,7 @@ import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { knownNames, snapshot } from '../live.ts';
 import { NewLines, operationOf, placeOf } from '../parts/audit-lines.tsx';
 import { clientLink, codeLink, type PageProps, requestHref, searchLink } from '../parts/links.tsx';
-import { Choice, FieldFrame } from '../parts/panel.tsx';
+import { Choice, FieldFrame, Pending } from '../parts/panel.tsx';
 import { MoreButton, SearchProgress, useSearch, WithoutAudit } from '../parts/search.tsx';
 import { type Column, Table } from '../parts/table.tsx';
 
@@ -14,7 +14,7 @@ const PHONE = matchMedia('(max-width: 760px)');
 export function AuditPage({ query }: PageProps) {
   const [round, setRound] = useState(0);
   const audit = snapshot.value?.audit;
-  if (audit === undefined) return null;
+  if (audit === undefined) return <Pending />;
   if (audit === null) return <WithoutAudit done="shown" />;
   const onRepeat = (): void => setRound(round + 1);
   return query.size === 0 ? (

@@ -2,7 +2,7 @@ import type { ClientView } from '../../view.ts';
 import { ago, count, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { clientLink, codeLink } from '../parts/links.tsx';
-import { Panel } from '../parts/panel.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
 
 const COLUMNS: readonly Column<ClientView>[] = [
@@ -27,7 +27,7 @@ const COLUMNS: readonly Column<ClientView>[] = [
 /** The request rate and the refusals of each client. */
 export function ClientsPage() {
   const clients = snapshot.value?.clients;
-  if (clients === undefined) return null;
+  if (clients === undefined) return <Pending />;
   return (
     <Panel label="Clients">
       <Table

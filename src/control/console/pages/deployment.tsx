@@ -18,7 +18,7 @@ import { Charts } from '../parts/charts.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { Errors } from '../parts/errors.tsx';
 import { clientLink, type PageProps } from '../parts/links.tsx';
-import { Panel } from '../parts/panel.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { addressState, Badge, NextStep } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, nameText, Table } from '../parts/table.tsx';
 
@@ -30,7 +30,7 @@ export function DeploymentPage({ params, query }: PageProps) {
   const { name = '' } = params;
   const now = snapshot.value;
   const view = now?.deployments.find((each) => each.name === name);
-  if (now === undefined) return null;
+  if (now === undefined) return <Pending />;
   if (view === undefined) return <p>The gateway has no deployment of this name.</p>;
   return (
     <>
@@ -95,7 +95,9 @@ function Details({ view, now, errors }: DetailsProps) {
       <Panel heading="Nonces">
         <Facts facts={nonceFacts(view)} />
       </Panel>
-      <Panel heading="Limits">{data !== undefined && <Facts facts={limitFacts(data.settings)} />}</Panel>
+      <Panel heading="Limits">
+        {data === undefined ? <Pending error={error} /> : <Facts facts={limitFacts(data.settings)} />}
+      </Panel>
       <Panel heading="Addresses" class="half">
         <Table
           label="Addresses"
@@ -112,7 +114,7 @@ function Details({ view, now, errors }: DetailsProps) {
         <Errors errors={errors} now={now} empty="None of the latest errors of the gateway." />
       </Panel>
       <Panel heading="TLS" class="wide">
-        {error !== undefined && <p class="down">{error}</p>}
+        {(data === undefined || error !== undefined) && <Pending error={error} />}
         {data !== undefined && <Certificates tls={data.tls} now={now} />}
       </Panel>
     </div>

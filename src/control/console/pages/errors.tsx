@@ -13,7 +13,7 @@ const CODES = '/api/errors';
 export function ErrorsPage() {
   const now = snapshot.value;
   const { data, error } = useFetch<readonly ErrorKindView[]>(CODES);
-  if (now === undefined) return null;
+  if (now === undefined) return <Pending />;
   const { errors } = now;
   return (
     <>
@@ -21,8 +21,9 @@ export function ErrorsPage() {
         <Errors errors={errors} now={now.at} empty="No errors since the start." />
       </Panel>
       <Panel label="Codes" heading="What each code means">
-        {error !== undefined && <p class="down">{error}</p>}
-        {data !== undefined && (
+        {data === undefined ? (
+          <Pending error={error} />
+        ) : (
           <Table
             label="Codes"
             columns={COLUMNS}

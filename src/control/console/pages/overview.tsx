@@ -16,7 +16,7 @@ import { count, counted, latency, percent, rate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Errors } from '../parts/errors.tsx';
 import { deploymentLink } from '../parts/links.tsx';
-import { Panel } from '../parts/panel.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { Badge, NextStep } from '../parts/state.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
 
@@ -76,7 +76,7 @@ const ERRORS = 3;
 export function OverviewPage() {
   const now = snapshot.value;
   const { data: trends } = useFetch<Sparklines>('/api/history', SPARKLINES_MS);
-  if (now === undefined) return null;
+  if (now === undefined) return <Pending />;
   const rows = now.deployments
     .toSorted(worstFirst)
     .map((view): Row => ({ ...view, trend: trends && ownEntry(trends.deployments, view.name) }));

@@ -7,7 +7,7 @@ import { bytes, count, counted, utcDate } from '../format.ts';
 import { snapshot } from '../live.ts';
 import { Chart, type ChartProps, Crosshair } from '../parts/charts.tsx';
 import { clientLink, deploymentLink, type PageProps, searchLink } from '../parts/links.tsx';
-import { Alert, Notes, Panel } from '../parts/panel.tsx';
+import { Alert, Notes, Panel, Pending } from '../parts/panel.tsx';
 import { WithoutAudit } from '../parts/search.tsx';
 import { type Column, numbers, Table } from '../parts/table.tsx';
 
@@ -23,7 +23,7 @@ const LEAST_SECONDS = 604_800;
 /** Usage, counted in the audit log: a table by the chosen fields, and charts by day. */
 export function UsagePage({ query }: PageProps) {
   const audit = snapshot.value?.audit;
-  if (audit === undefined) return null;
+  if (audit === undefined) return <Pending />;
   if (audit === null) return <WithoutAudit done="counted" />;
   return (
     <>

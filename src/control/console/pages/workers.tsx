@@ -4,7 +4,7 @@ import { bytes, count, moment, percent } from '../format.ts';
 import { snapshot, useRates } from '../live.ts';
 import { ActionButton, Results, useAllowed } from '../parts/action.tsx';
 import { certificateLink } from '../parts/links.tsx';
-import { Panel } from '../parts/panel.tsx';
+import { Panel, Pending } from '../parts/panel.tsx';
 import { Badge } from '../parts/state.tsx';
 import { type Column, type Fact, Facts, Table } from '../parts/table.tsx';
 
@@ -29,7 +29,7 @@ export function WorkersPage() {
   const processes = now?.gateway.processes ?? [];
   const cpu = useRates(now?.at ?? 0, new Map(processes.map(({ pid, cpuSeconds }) => [`${pid}`, cpuSeconds])));
   const mayAct = useAllowed().data?.allowed === true;
-  if (now === undefined) return null;
+  if (now === undefined) return <Pending />;
   const { version, node, startedAt, configuredAt, storeUp, workers, listeners } = now.gateway;
   const facts: Fact[] = [
     ['Version', `${version} on Node.js ${node}`],

@@ -4,7 +4,7 @@ import { type History, RANGES, type Range, type SeriesName } from '../../view.ts
 import { useFetch } from '../api.ts';
 import { bytes, hourAndMinute, latency, momentWithSeconds, rate, utcDayAndMonth } from '../format.ts';
 import { changeQuery } from './links.tsx';
-import { Panel } from './panel.tsx';
+import { Panel, Pending } from './panel.tsx';
 import { colours } from './theme.tsx';
 
 interface RangeEntry {
@@ -92,7 +92,7 @@ export function Charts({ name, range: wanted }: ChartsProps) {
         </fieldset>
         {data !== undefined && <Crosshair times={data.times} cursor={cursor} onCursor={setCursor} />}
       </div>
-      {error !== undefined && <p class="down">{error}</p>}
+      {(data === undefined || error !== undefined) && <Pending error={error} />}
       {data !== undefined && (
         <div class="charts">
           {CHARTS.map(({ title, lines, format }) => (

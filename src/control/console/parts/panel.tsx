@@ -21,7 +21,7 @@ export function Panel({ heading, label = heading, class: name = '', children }: 
 }
 
 /** In place of what is fetched: that it is to come, or why it does not. */
-export function Pending({ error }: { readonly error: string | undefined }) {
+export function Pending({ error }: { readonly error?: string | undefined }) {
   return error === undefined ? <p class="muted">Loading …</p> : <p class="down">{error}</p>;
 }
 
