@@ -2,6 +2,7 @@ import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
 import { Cancellation } from '../base/cancellation.ts';
+import { inTime } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
 import { isExposed } from '../base/network.ts';
@@ -22,6 +23,8 @@ import { challengeFinding, clockFinding, connectionFinding, tlsFinding } from '.
 
 /** Time limit for one deployment, in milliseconds. */
 const DEADLINE_MS = 8_000;
+/** Time limit for the lookup of a name, in milliseconds: nothing ends this call of the system. */
+const LOOKUP_MS = 1_000;
 
 export interface ExaminedDeployment {
   readonly name: string;
@@ -238,16 +241,17 @@ async function addressSeen({
 }
 
 /**
- * Returns the local address that the routing table selects for a host; undefined if there is no route.
- * Sends no packet: connecting a UDP socket only assigns its address.
+ * Returns the local address that the routing table selects for a host; undefined if there is no route, or its name is
+ * not found in time. Sends no packet: connecting a UDP socket only assigns its address.
  */
 async function sourceAddressTo(host: string): Promise<string | undefined> {
-  try {
+  let source: string | undefined;
+  const look = async (): Promise<void> => {
     const { address, family } = await lookup(host);
-    return await boundTo(address, family === 6 ? 'udp6' : 'udp4');
-  } catch (error) {
-    return ignoreSystemError(error);
-  }
+    source = await boundTo(address, family === 6 ? 'udp6' : 'udp4');
+  };
+  await inTime(look().catch(ignoreSystemError), LOOKUP_MS);
+  return source;
 }
 
 async function boundTo(address: string, type: 'udp4' | 'udp6'): Promise<string> {

@@ -1,9 +1,12 @@
+import dns from 'node:dns';
 import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
+import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, jest, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import { closing } from '../support/closing.ts';
 import { startApache } from '../support/real-server.ts';
 import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, startSquid } from '../support/squid.ts';
@@ -221,6 +224,19 @@ describe('where the connection goes', () => {
     const report = await examined({ origin: 'https://upstream.invalid' });
     // A resolver may be unable to ask anybody: both say that it is the name.
     expect(verdicts(report)[1]).toMatch(/^connection {2}name-not-(found|answered)$/);
+  });
+
+  test('a name server that does not answer, while the address that the system would choose is looked up', async () => {
+    const { lookup } = dns.promises;
+    closing.push(async () => {
+      dns.promises.lookup = lookup;
+      syncBuiltinESMExports();
+    });
+    dns.promises.lookup = (() => new Promise(() => undefined)) as typeof lookup;
+    syncBuiltinESMExports();
+    const settings = { egress: { localAddress: '203.0.113.7' } };
+    const report = await examined({ origin: 'https://upstream.example', settings });
+    expect(findingOf(report, 'address-not-here').saw).toBe('203.0.113.7 is not an address of this host');
   });
 
   test('a port where nobody listens', async () => {
