@@ -15,7 +15,12 @@ import { NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
 import { challengesOf, type ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
-import { accessFinding, challengeFinding, connectionFinding, isUnavailable } from './upstream-findings.ts';
+import {
+  accessFinding,
+  challengeFinding,
+  connectionFinding,
+  unavailableFinding,
+} from './upstream-findings.ts';
 
 /**
  * Limit of authenticated attempts with one credential: after more failures an upstream may lock out the
@@ -144,8 +149,9 @@ export class CredentialExamination {
 
   /** True if the credential works, so that it can be used for more requests. */
   #judge(response: ObservedResponse, siteProbe: SiteProbe): boolean {
-    if (response.status !== 401 && isUnavailable(response.status)) {
-      this.#report(wrong('credential', 'upstream-unavailable', `HTTP ${response.status}`));
+    const unavailable = unavailableFinding('credential', response.status);
+    if (unavailable !== undefined) {
+      this.#report(unavailable);
       return false;
     }
     if (response.status !== 401 || !offersScheme(challengesOf(response), 'digest')) {
@@ -276,8 +282,7 @@ export class CredentialExamination {
 
 /** Judges a second use of a nonce that was not refused. */
 function reuseFinding(status: number, nextnonce: boolean): Finding {
-  if (isUnavailable(status)) return wrong('nonce', 'upstream-unavailable', `HTTP ${status}`);
-  return nonceFinding(true, nextnonce);
+  return unavailableFinding('nonce', status) ?? nonceFinding(true, nextnonce);
 }
 
 function nonceFinding(reusable: boolean, nextnonce: boolean): Finding {

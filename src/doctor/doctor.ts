@@ -8,7 +8,7 @@ import { LOCK } from '../audit/segments/replica-folder.ts';
 import { foldersIn, segmentsIn } from '../audit/segments/segment.ts';
 import { inTime, monotonicClock } from '../base/clock.ts';
 import { errorCode, messageOf } from '../base/error-code.ts';
-import { ignoreAbort, ignoreSystemError } from '../base/expected-errors.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
@@ -152,9 +152,10 @@ export async function examineRedis(redis: RedisStoreOptions): Promise<Finding> {
   try {
     await inTime(up.promise, GRACE_MS);
     if (!isReady) {
-      return (await speaksPlainRedis(redis))
-        ? wrong('redis', 'redis-not-tls', 'it does not speak TLS')
-        : unusable(problem);
+      const reply = await plainReply(redis);
+      if (redis.tls !== undefined && /^[+-]/.test(reply))
+        return wrong('redis', 'redis-not-tls', 'it does not speak TLS');
+      return unusable(UNHEARD.test(reply) ? reply.slice(1) : problem);
     }
     const begun = monotonicClock.now();
     await session.call((commands) => commands.ping());
@@ -170,16 +171,19 @@ export async function examineRedis(redis: RedisStoreOptions): Promise<Finding> {
   }
 }
 
-/** Asks a server that should speak TLS without it, with nothing but a PING: it waits in silence for the end of a line. */
-async function speaksPlainRedis({ servers, tls }: RedisStoreOptions): Promise<boolean> {
-  if (servers.kind !== 'single' || tls === undefined) return false;
+/** Replies without which ioredis has no connection, and does not say why: it waits, or its first command meets the end. */
+const UNHEARD = /^-(?:LOADING|ERR max number of clients)/;
+
+/** Sends a server nothing but a PING without TLS; returns its reply, or ''. A server with TLS waits for more. */
+async function plainReply({ servers }: RedisStoreOptions): Promise<string> {
+  if (servers.kind !== 'single') return '';
   const socket = connect(servers.address);
   try {
     socket.write('PING\r\n');
     const [reply] = await once(socket, 'data', { signal: AbortSignal.timeout(PLAIN_MS) });
-    return /^[+-]/.test(String(reply));
+    return String(reply).trimEnd();
   } catch (error) {
-    return ignoreAbort(error) ?? false;
+    return ignoreSystemError(error) ?? '';
   } finally {
     socket.destroy();
   }
@@ -189,6 +193,9 @@ async function speaksPlainRedis({ servers, tls }: RedisStoreOptions): Promise<bo
 function unusable(problem: string): Finding {
   if (/^(NOAUTH|WRONGPASS|NOPERM|DENIED|ERR AUTH)/.test(problem))
     return wrong('redis', 'redis-refused', problem);
+  if (/^(?:LOADING|CLUSTERDOWN|the node knows no slots)/.test(problem))
+    return wrong('redis', 'redis-not-ready', problem);
+  if (problem.startsWith('ERR max number of clients')) return wrong('redis', 'redis-full', problem);
   if (/READONLY|MASTERDOWN|MISCONF|OOM|NOREPLICAS/.test(problem))
     return wrong('redis', 'redis-not-writable', problem);
   const [, code = '', address = ''] = /\b(E[A-Z_]{4,})\b ?(\S*)/.exec(problem) ?? [];

@@ -114,14 +114,20 @@ const FAILURES = {
     'Ask the operator of the upstream whether this address is registered, and wait some minutes if it failed too often lately.',
   'site-refused':
     'Check the name of this site under {sites} with the operator of the upstream: it may be wrong, or not belong to this credential.',
-  'upstream-unavailable':
-    'Try again later: the upstream is overloaded, under maintenance, or limits the rate.',
+  'upstream-locked':
+    'Ask the operator of the upstream to unlock the account or this address, and do not try again before: each further attempt may lock it for longer.',
+  'upstream-rate-limited':
+    'Wait some minutes, and ask the operator of the upstream for a higher limit if the gateway meets it, too.',
+  'upstream-unavailable': 'Try again later: the upstream is overloaded or under maintenance.',
   'upstream-error':
     'Ask the operator of the upstream, or name a request that succeeds in {digest.renewAhead.path}.',
   'redis-unreachable': 'Check the address and TLS settings under redis, and whether Redis runs.',
   'redis-not-tls':
     'Write redis:// in redis.url and leave redis.tls out if this Redis has no TLS, or name its TLS port.',
   'redis-refused': 'Check username and password under redis, and what the ACL of Redis lets this user do.',
+  'redis-not-ready':
+    'Run doctor again when Redis has loaded its data, and see that each slot of a Cluster is served (redis-cli --cluster check).',
+  'redis-full': 'Raise maxclients of Redis, or find out who keeps its connections (CLIENT LIST).',
   'redis-not-writable':
     'Name the master under redis, not a replica, and see that Redis has memory and disk left.',
   'audit-not-writable':

@@ -111,15 +111,20 @@ export function clockFinding(differenceMs: number | undefined): Finding[] {
   return [off ? wrong('clock', 'clock-difference', saw, facts) : fine('clock', saw, facts)];
 }
 
-/** Statuses of a lock-out, throttling or an intermediary, which show nothing about authentication. */
-const UNAVAILABLE = new Set([429, 502, 503, 504]);
+/** Statuses of a lock-out, throttling or an intermediary. */
+const UNAVAILABLE: ReadonlyMap<number, Known> = new Map([
+  [423, ['upstream-locked', 'HTTP 423: locked']],
+  [429, ['upstream-rate-limited', 'HTTP 429: too many requests']],
+  ...[502, 503, 504].map((status): [number, Known] => [status, ['upstream-unavailable', `HTTP ${status}`]]),
+]);
 
 /** Statuses of an upstream that does not know the target or the method of the probe. */
 const NOT_SERVED = new Set([404, 405, 410, 501]);
 
-/** True if the status shows nothing about authentication. */
-export function isUnavailable(status: number): boolean {
-  return UNAVAILABLE.has(status);
+/** Returns the finding for a status that shows nothing about authentication; undefined for another one. */
+export function unavailableFinding(check: Finding['check'], status: number): Finding | undefined {
+  const known = UNAVAILABLE.get(status);
+  return known && wrong(check, known[0], known[1], { status });
 }
 
 /** Judges the response to a request without authentication. */
@@ -152,8 +157,9 @@ export function challengeFinding(response: ObservedResponse, allowed: readonly A
 }
 
 function unchallenged(status: number): Finding {
+  const unavailable = unavailableFinding('challenge', status);
+  if (unavailable !== undefined) return unavailable;
   const facts = { status };
-  if (isUnavailable(status)) return wrong('challenge', 'upstream-unavailable', `HTTP ${status}`, facts);
   const saw = `HTTP ${status} to a request without authentication`;
   if (status === 403) return wrong('challenge', 'refused-unasked', saw, facts);
   return wrong('challenge', status >= 500 ? 'upstream-error' : 'no-challenge', saw, facts);
@@ -183,7 +189,8 @@ export function accessFinding(
     const from = address === undefined ? '' : `, from ${address}`;
     return wrong('access', 'refused-afterwards', `${saw} after Digest succeeded${from}`, facts);
   }
-  if (isUnavailable(status)) return wrong('access', 'upstream-unavailable', saw, facts);
+  const unavailable = unavailableFinding('access', status);
+  if (unavailable !== undefined) return unavailable;
   if (NOT_SERVED.has(status)) return wrong('access', 'probe-not-served', saw, facts);
   if (status === 500 && ofSite) {
     return wrong('access', 'site-refused', `${saw} after Digest succeeded`, facts);

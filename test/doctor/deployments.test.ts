@@ -147,10 +147,10 @@ const rows: Row[] = [
     found: [...HEALTHY.slice(0, 2), 'challenge  upstream-unavailable', 'clock  ok'],
   },
   {
-    problem: 'upstream-unavailable',
+    problem: 'upstream-rate-limited',
     behaviour: { faults: [{ kind: 'throttle', status: 429, when: 'authenticated' }] },
-    found: [...HEALTHY.slice(0, 4), 'credential d upstream-unavailable'],
-    saw: 'HTTP 429',
+    found: [...HEALTHY.slice(0, 4), 'credential d upstream-rate-limited'],
+    saw: 'HTTP 429: too many requests',
     attempts: 1,
   },
   {
@@ -375,7 +375,10 @@ describe('an answer to a request without authentication', () => {
     [200, 'no-challenge'],
     [404, 'no-challenge'],
     [403, 'refused-unasked'],
+    [423, 'upstream-locked'],
+    [429, 'upstream-rate-limited'],
     [500, 'upstream-error'],
+    [502, 'upstream-unavailable'],
   ])('HTTP %i: %s', async (status, problem) => {
     expect(await asked(status)).toEqual(['tls  plaintext', `challenge  ${problem}`]);
   });
@@ -552,7 +555,12 @@ describe('credentials and sites', () => {
     [
       'an upstream that is overloaded at the second use of a nonce has not accepted it',
       (_site, isFirstUse) => (isFirstUse ? 200 : 429),
-      ['nonce d upstream-unavailable', 'access b upstream-unavailable', 'access c upstream-unavailable'],
+      ['nonce d upstream-rate-limited', 'access b upstream-rate-limited', 'access c upstream-rate-limited'],
+    ],
+    [
+      'an account that is locked at the second use of a nonce has not accepted it',
+      (_site, isFirstUse) => (isFirstUse ? 200 : 423),
+      ['nonce d upstream-locked', 'access b upstream-locked', 'access c upstream-locked'],
     ],
   ])('%s', async (_what, respond, expected) => {
     expect(await examinedSites(respond)).toEqual(['credential d ok', 'access a ok', ...expected]);

@@ -1,4 +1,5 @@
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
@@ -8,6 +9,7 @@ import { closing } from '../support/closing.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
+import { freePort } from '../support/server-process.ts';
 
 async function start(setup: RedisSetup = {}): Promise<RedisServer> {
   const server = await startRedis(setup);
@@ -90,6 +92,8 @@ describe('Redis', () => {
   test.each([
     ['DENIED Redis is running in protected mode', 'redis-refused'],
     ['MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to no.', 'redis-not-writable'],
+    ['LOADING Redis is loading the dataset in memory', 'redis-not-ready'],
+    ['CLUSTERDOWN Hash slot not served', 'redis-not-ready'],
   ])('that says %s', async (error, problem) => {
     const server = createServer((socket) => {
       socket.on('error', () => socket.destroy());
@@ -100,6 +104,42 @@ describe('Redis', () => {
     const { port, close } = await listenOnLoopback(server);
     closing.push(close);
     expect(await examine({ port })).toMatchObject({ problem, saw: expect.stringContaining(error) });
+  });
+
+  test('that still loads its data', async () => {
+    const source = await start();
+    await source.command('DEBUG', 'POPULATE', 5_000);
+    await source.command('SAVE');
+    const files = { 'dump.rdb': await source.read('dump.rdb') };
+    // Each key takes 2 ms; commands are read in between.
+    const slow = ['key-load-delay 2000', 'loading-process-events-interval-bytes 1024'];
+    expect(await examine(await start({ files, settings: slow }))).toMatchObject({
+      problem: 'redis-not-ready',
+      saw: 'LOADING Redis is loading the dataset in memory',
+    });
+  });
+
+  test('that has as many clients as it takes', async () => {
+    const server = await start({ settings: ['maxclients 1'] });
+    const client = connect(server.port, '127.0.0.1');
+    closing.push(async () => void client.destroy());
+    client.write('PING\r\n');
+    await once(client, 'data');
+    expect(await examine(server)).toMatchObject({
+      problem: 'redis-full',
+      saw: 'ERR max number of clients reached',
+    });
+  });
+
+  test('that is a node of a Cluster without slots', async () => {
+    const { port } = await start({ settings: ['cluster-enabled yes', `cluster-port ${await freePort()}`] });
+    const finding = await examineRedis(
+      redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] }),
+    );
+    expect(finding).toMatchObject({
+      problem: 'redis-not-ready',
+      saw: 'the node knows no slots of a Cluster (CLUSTER SLOTS is empty)',
+    });
   });
 
   test('that takes no writes', async () => {
