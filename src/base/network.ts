@@ -16,6 +16,14 @@ export function parseAddress(text: string): Address | undefined {
   return address instanceof ipaddr.IPv6 && address.isIPv4MappedAddress() ? address.toIPv4Address() : address;
 }
 
+/** One form for all spellings of an address; another text stays as it is. */
+export function canonicalAddress(text: string): string {
+  // Addresses of a link are the same ones on each.
+  const [, zone = ''] = /(%.*)$/.exec(text) ?? [];
+  const address = parseAddress(text);
+  return address === undefined ? text : `${address.toString()}${zone}`;
+}
+
 /** Bytes of the network that a household or a server has with IPv6. */
 const SENDER_BYTES = 8;
 

@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { isLoopbackHost, parseAddress } from '../base/network.ts';
+import { canonicalAddress, isLoopbackHost, parseAddress } from '../base/network.ts';
 import { socketPath } from '../base/open-port.ts';
 import type { Accepted, CrossIssue } from './cross-check.ts';
 import { formatPath, type Path } from './issues.ts';
@@ -109,7 +109,8 @@ function sharedPlace(one: Place, other: Place | undefined): 'socket' | 'port' | 
   if (one.address === undefined || other?.address === undefined) return undefined;
   if (socketPath(one.address) !== undefined) return one.address === other.address ? 'socket' : undefined;
   if (socketPath(other.address) !== undefined || one.port !== other.port || !one.port) return undefined;
-  return overlap(one.address, other.address) || overlap(other.address, one.address) ? 'port' : undefined;
+  const [a, b] = [canonicalAddress(one.address), canonicalAddress(other.address)];
+  return overlap(a, b) || overlap(b, a) ? 'port' : undefined;
 }
 
 /** True if `one` is the other address, or stands for all addresses, with it among them. */

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import { z } from 'zod';
-import { isExposed, parseAddress } from '../base/network.ts';
+import { canonicalAddress, isExposed } from '../base/network.ts';
 import type { Outcomes } from './availability.ts';
 import { type Accepted, type CrossIssue, crossChecked, neededIssues } from './cross-check.ts';
 import { keyFile, source } from './secret-source.ts';
@@ -58,7 +58,7 @@ export const egressSchema = (folder: string) =>
       text(LOCAL_ADDRESS, (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value)),
       `${LOCAL_ADDRESS}; or a list of them`,
     )
-      .refine((addresses) => new Set(addresses.map(canonical)).size === addresses.length, {
+      .refine((addresses) => new Set(addresses.map(canonicalAddress)).size === addresses.length, {
         error: 'names an address twice: name each once',
       })
       .exactOptional()
@@ -94,11 +94,6 @@ function* proxyIssues(proxy: Accepted<Proxy>): Generator<CrossIssue> {
       message: 'is for a credential, and there is none: name one, or leave allowPlaintext out',
     };
   }
-}
-
-/** One form for all spellings of an address. */
-function canonical(address: string): string {
-  return parseAddress(address)?.toString() ?? address;
 }
 
 /** Finds several local addresses where none of them is what the upstream sees, and outcomes that need several. */

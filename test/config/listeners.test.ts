@@ -15,6 +15,8 @@ import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 const RIGHT = `${CREDENTIALS}\n${DEPLOYMENTS}`;
 const withListeners = (...lines: string[]): string =>
   [RIGHT, 'listen:', ...lines.map((line) => `  - ${line}`)].join('\n');
+/** A client, since nobody else may reach an address of other machines. */
+const EXPOSED = '\nclients: [{ id: c, identify: { addresses: [10.0.0.1] }, allow: [{ deployment: d }] }]';
 const configOf = (...lines: string[]) => parseConfig(served(withListeners(...lines)), 'c.yaml');
 const treeOf = (text: string) => locatedAlone(Buffer.from(text), 'c.yaml').tree;
 
@@ -44,6 +46,22 @@ const cases: Case[] = [
       '5:13 listen[1].port: is the port of listen[0], too: give each its own',
       '6:12 anonymous: would let everyone who reaches listen[1].address use the credentials: set it to false and describe clients, or listen on 127.0.0.1',
     ],
+  ],
+  ...[
+    ['"::1"', '"0:0:0:0:0:0:0:1"'],
+    ['127.0.0.1', '"::ffff:127.0.0.1"'],
+    ['localhost', '"::"'],
+  ].map(
+    ([one, other]): Case => [
+      `one address in two spellings, ${one} and ${other}`,
+      withListeners(`{ port: 1, address: ${one} }`, `{ port: 1, address: ${other} }`).concat(EXPOSED),
+      ['5:13 listen[1].port: is the port of listen[0], too: give each its own'],
+    ],
+  ),
+  [
+    'one address of two links',
+    withListeners('{ port: 1, address: "fe80::1%a" }', '{ port: 1, address: "fe80::1%b" }').concat(EXPOSED),
+    [],
   ],
   [
     'one socket twice',
