@@ -1,4 +1,6 @@
+import { isIP } from 'node:net';
 import { z } from 'zod';
+import { parseName } from '../base/distinguished-name.ts';
 import { isGuardedUrl } from '../base/network.ts';
 import { ANONYMOUS, type ParameterLimit, type Rule } from '../policy/rules.ts';
 import { apiKeySha256Schema, apiKeysSchema } from './api-keys.ts';
@@ -20,6 +22,9 @@ import {
 
 const FINGERPRINT = /^(?:[0-9a-fA-F]{2}:?){31}[0-9a-fA-F]{2}$/;
 
+/** A value is empty where a variable was not set. */
+const SUBJECT = /^[\s\w.]+=\s*\S/u;
+
 const certificate = () =>
   section({
     fingerprint256: oneOrMore(
@@ -28,16 +33,25 @@ const certificate = () =>
     )
       .exactOptional()
       .describe('The fingerprint of the certificate.'),
-    subject: text('the attributes of a subject, such as CN=reporting, O=Example', /^\s*\w[\w.]*=./u)
+    subject: text('the attributes of a subject, such as CN=reporting, O=Example', SUBJECT)
+      .refine((value) => !SUBJECT.test(value) || parseName(value) !== undefined, {
+        error:
+          'is no subject that a certificate can have: write it as OpenSSL prints it, with \\, for a comma in a value',
+      })
       .exactOptional()
       .describe('All attributes of the subject, in any order.'),
     san: text(
       'an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
-      /^(?:dns|uri|email|ip):./i,
+      isAlternativeName,
     )
       .exactOptional()
       .describe('One of the alternative names of the certificate.'),
   }).refine(isNotEmpty, { error: 'says nothing of the certificate: give fingerprint256, subject or san' });
+
+function isAlternativeName(value: string): boolean {
+  const [, kind = '', name = ''] = /^(dns|uri|email|ip):(.+)$/is.exec(value) ?? [];
+  return name !== '' && (kind.toLowerCase() !== 'ip' || isIP(name) !== 0);
+}
 
 const scalar = () => {
   const error = 'a text, a number, true or false';

@@ -203,6 +203,39 @@ const proofs: Case[] = [
       '4:39 clients[0].identify.certificate: says nothing of the certificate: give fingerprint256, subject or san',
     ],
   ],
+  ...['CN=reporting, Inc.', 'cn=reporting', 'CN=a,, O=b', 'CN=a\\'].map(
+    (subject): Case => [
+      `the subject ${subject}, which no certificate has`,
+      withClients([one(`{ certificate: { subject: '${subject}' } }`)], TLS),
+      [
+        '4:50 clients[0].identify.certificate.subject: is no subject that a certificate can have: write it as OpenSSL prints it, with \\, for a comma in a value',
+      ],
+    ],
+  ),
+  ...['reporting', 'CN=', '/CN=reporting'].map(
+    (subject): Case => [
+      `the subject ${subject}, which is none`,
+      withClients([one(`{ certificate: { subject: '${subject}' } }`)], TLS),
+      [
+        '4:50 clients[0].identify.certificate.subject: must be the attributes of a subject, such as CN=reporting, O=Example',
+      ],
+    ],
+  ),
+  ...['CN=reporting\\, Inc., O=x', 'CN = reporting', '2.5.4.3=reporting', 'CN=a + OU=b'].map(
+    (subject): Case => [
+      `the subject ${subject}`,
+      withClients([one(`{ certificate: { subject: '${subject}' } }`)], TLS),
+      [],
+    ],
+  ),
+  ['an address of a certificate', withClients([one('{ certificate: { san: "IP:::1" } }')], TLS), []],
+  [
+    'a network, which no certificate has',
+    withClients([one('{ certificate: { san: "ip:10.0.0.0/8" } }')], TLS),
+    [
+      '4:46 clients[0].identify.certificate.san: must be an alternative name after its kind: dns:reporting.internal, uri:spiffe://…, email:… or ip:…',
+    ],
+  ],
   [
     'an alternative name without kind',
     withClients([one('{ certificate: { san: reporting.internal } }')], TLS),
