@@ -1,9 +1,8 @@
-import { isNativeError } from 'node:util/types';
 import { type Audit, type AuditOptions, noAudit } from '../audit/audit.ts';
 import { openAudit } from '../audit/journal/file-audit.ts';
 import type { BufferGc } from '../base/buffer-gc.ts';
 import type { Clock } from '../base/clock.ts';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, fileMessageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { describeError } from '../base/report-error.ts';
 import { Throttle } from '../base/throttle.ts';
@@ -74,7 +73,7 @@ export async function openAuditLog(options: AuditOptions | undefined, log: Log):
     return await openAudit(options, { log });
   } catch (error) {
     // `check` cannot detect this: the disk is full, or another gateway writes to the folder.
-    const reason = isNativeError(error) ? error.message : error;
+    const reason = fileMessageOf(error, options.directory);
     const key = errorCode(error) === 'pseudonym-keys' ? 'pseudonyms.keysDirectory' : 'directory';
     throw new AuditLogError(`audit.${key}: ${reason}`, { cause: error });
   }

@@ -12,3 +12,34 @@ export function errorCode(error: unknown): string {
 export function messageOf(error: unknown): string {
   return isNativeError(error) ? error.message : String(error);
 }
+
+/** What is wrong with a file and what to do about it, by the code of the error. */
+const FILE_ERRORS: Readonly<Record<string, string>> = {
+  EACCES: 'may not be used by this user: give it the permission, or name another one',
+  EPERM: 'may not be used by this user: give it the permission, or name another one',
+  EROFS: 'is on a file system that is read-only: name another one',
+  ENOSPC: 'cannot be written: the disk is full; make room on it',
+  EDQUOT: 'cannot be written: the quota of this user is used up; make room on the disk',
+  EIO: 'cannot be read or written: the disk fails; look at the log of the system',
+  ENOENT: 'does not exist: create it, or name another one',
+  EEXIST: 'exists: name another file',
+  ENOTDIR: 'is not a folder, or leads through a file: name another one',
+  EISDIR: 'is a folder: name a file',
+  EMFILE: 'cannot be opened: this process has too many open files; raise its limit (ulimit -n)',
+  ENFILE: 'cannot be opened: this machine has too many open files; raise its limit (fs.file-max)',
+};
+
+/**
+ * Describes an error of the file system with the file and what to do; undefined: it is another error. `file`: the name if
+ * the error has none, as those of an open file.
+ */
+export function fileErrorText(error: unknown, file = 'a file'): string | undefined {
+  const text = FILE_ERRORS[errorCode(error)];
+  if (text === undefined || !isNativeError(error) || !('syscall' in error)) return undefined;
+  return `${'path' in error ? error.path : file} ${text}`;
+}
+
+/** Returns the message of an error; one of the file system as people can act on it. */
+export function fileMessageOf(error: unknown, file?: string): string {
+  return fileErrorText(error, file) ?? messageOf(error);
+}

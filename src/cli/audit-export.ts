@@ -3,9 +3,9 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { allRecords } from '../audit/reader/search.ts';
 import { CollectedFile, CollectionProgress, collect } from '../audit/shipping/collector.ts';
 import { RedisStream } from '../audit/shipping/redis-stream.ts';
-import { messageOf } from '../base/error-code.ts';
+import { fileMessageOf } from '../base/error-code.ts';
 import { printableLines } from '../base/printable.ts';
-import { printLines, writeLines } from './audit-format.ts';
+import { inPieces, printLines } from './audit-format.ts';
 import {
   asRecordedOption,
   fromOption,
@@ -82,10 +82,11 @@ async function* shownOn({ stdout }: Io, lines: AsyncIterable<string>): AsyncGene
 }
 
 async function writeNew(output: string, lines: AsyncIterable<string>): Promise<void> {
-  const file = await open(output, 'wx', 0o600).catch((error) => {
-    throw new CommandError(1, `${output} cannot be made: ${messageOf(error)}`);
-  });
-  await writeLines(lines, file.createWriteStream());
+  const failed = (error: unknown): never => {
+    throw new CommandError(1, fileMessageOf(error, output), error);
+  };
+  await using file = await open(output, 'wx', 0o600).catch(failed);
+  for await (const piece of inPieces(lines)) await file.appendFile(piece).catch(failed);
 }
 
 async function follow(io: Io, { config, key, output, group: name }: ExportArguments): Promise<ExitStatus> {
@@ -137,7 +138,7 @@ async function openFile(path: string): Promise<CollectedFile> {
   try {
     return await CollectedFile.open(path);
   } catch (error) {
-    throw new CommandError(1, messageOf(error), error);
+    throw new CommandError(1, fileMessageOf(error, path), error);
   }
 }
 

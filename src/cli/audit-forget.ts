@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander';
 import type { PseudonymOptions } from '../audit/audit.ts';
 import { addressForms } from '../audit/reader/query.ts';
 import { allKeys, destroyKey, endDestruction, type PlacedKey } from '../audit/segments/pseudonym-files.ts';
-import { messageOf } from '../base/error-code.ts';
+import { fileMessageOf } from '../base/error-code.ts';
 import { ignoreAbort } from '../base/expected-errors.ts';
 import { count } from '../base/units.ts';
 import { ConfigError } from '../config/issues.ts';
@@ -44,7 +44,7 @@ async function forget(io: Io, { config: file, month, subject, yes }: ForgetArgum
   const options = await pseudonymsOf(file);
   const { keysDirectory: directory } = options;
   const unusable = (error: unknown): never => {
-    throw new CommandError(1, `the keys in ${directory} cannot be used: ${messageOf(error)}`, error);
+    throw new CommandError(1, `the keys in ${directory} cannot be used: ${fileMessageOf(error)}`, error);
   };
   const ended = await endDestruction(directory).catch(unusable);
   for (const id of ended) await print(io, `destroyed: key ${id}, which was begun before\n`);
@@ -60,7 +60,7 @@ async function forget(io: Io, { config: file, month, subject, yes }: ForgetArgum
   if (yes !== true) await confirm(io, wanted);
   for (const each of wanted) {
     await destroyKey(directory, each).catch((error) => {
-      const reason = messageOf(error);
+      const reason = fileMessageOf(error);
       throw new CommandError(1, `${nameOf(each)} is not destroyed: ${reason}; run the command again`, error);
     });
     await print(io, `destroyed: ${nameOf(each)}\n`);

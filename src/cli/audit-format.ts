@@ -1,5 +1,3 @@
-import { Readable, type Writable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { COLUMNS, csvHeader, type Found, foundCsv, foundJson } from '../audit/reader/query.ts';
 import type { AccessLine } from '../audit/reader/results.ts';
 import { printable } from '../base/printable.ts';
@@ -75,13 +73,8 @@ export async function printLines(io: Io, lines: AsyncIterable<string>, reading?:
   }
 }
 
-/** Writes lines to a stream and ends it. */
-export function writeLines(lines: AsyncIterable<string>, target: Writable): Promise<void> {
-  return pipeline(Readable.from(inPieces(lines)), target);
-}
-
 /** Joins lines, because one write per line is slow. */
-async function* inPieces(lines: AsyncIterable<string>): AsyncGenerator<string, void> {
+export async function* inPieces(lines: AsyncIterable<string>): AsyncGenerator<string, void> {
   let piece = '';
   for await (const line of lines) {
     piece += line;

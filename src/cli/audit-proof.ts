@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey, witnessKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
-import { errorCode, messageOf } from '../base/error-code.ts';
+import { fileMessageOf, messageOf } from '../base/error-code.ts';
 import { printable, printableLines } from '../base/printable.ts';
 import { count, formatTime } from '../base/units.ts';
 import { auditDirectory, collectFiles, replicaOption, requireReplica } from './audit-log.ts';
@@ -51,9 +51,9 @@ export function registerProof(audit: Command, run: Run): void {
 async function newKey(io: Io, { out }: { readonly out: string }): Promise<void> {
   const { privateKey, publicKey } = generateKeyPairSync('ed25519');
   // The public key first: a private key without it would have to be made again.
-  await writeNew(`${out}.pub`, publicKey.export({ type: 'spki', format: 'pem' }).toString(), 0o644);
+  await writeNew(`${out}.pub`, publicKey.export({ type: 'spki', format: 'pem' }), 0o644);
   try {
-    await writeNew(out, privateKey.export({ type: 'pkcs8', format: 'pem' }).toString(), 0o600);
+    await writeNew(out, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
   } catch (error) {
     // Beside a private key that is there already, it would look like that one's.
     await rm(`${out}.pub`);
@@ -62,13 +62,10 @@ async function newKey(io: Io, { out }: { readonly out: string }): Promise<void> 
   await print(io, `${out} (private: audit.signingKeyFile)\n${out}.pub (public: for those who check)\n`);
 }
 
-async function writeNew(file: string, text: string, mode: number): Promise<void> {
-  try {
-    await writeFile(file, text, { mode, flag: 'wx' });
-  } catch (error) {
-    const reason = errorCode(error) === 'EEXIST' ? 'exists: name another file' : messageOf(error);
-    throw new CommandError(1, `${file} ${reason}`, error);
-  }
+async function writeNew(file: string, content: string | Buffer, mode: number): Promise<void> {
+  await writeFile(file, content, { mode, flag: 'wx' }).catch((error) => {
+    throw new CommandError(1, fileMessageOf(error, file), error);
+  });
 }
 
 async function runProve(io: Io, requestId: string, options: ProveArguments): Promise<void> {

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { IDENTIFIED_BY_NOTHING, identifiedBy } from '../app/explanation.ts';
 import { findLastSeen, type LastSeen } from '../audit/reader/last-seen.ts';
-import { messageOf } from '../base/error-code.ts';
+import { fileMessageOf } from '../base/error-code.ts';
 import { reportDefect } from '../base/expected-errors.ts';
 import { printableLines } from '../base/printable.ts';
 import { endText, formatInstant, parseDuration, span } from '../base/units.ts';
@@ -92,7 +92,7 @@ async function seenIn(
     reportDefect(error);
     note(
       io,
-      `when clients were last seen is unknown, since the audit log cannot be read: ${messageOf(error)}`,
+      `when clients were last seen is unknown, since the audit log cannot be read: ${fileMessageOf(error)}`,
     );
     return { clients: undefined, absent: { client: 'unknown', key: '' } };
   }

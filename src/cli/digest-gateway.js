@@ -41,9 +41,15 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
   // secrets.
   process.report.excludeEnv = true;
-  // A reader such as `| head` may close the pipe early. The status must not be 0 then: what the command found is not
-  // printed, and what it changes may be half done.
-  process.stdout.on('error', () => process.exit(1));
+  // The status must not be 0 then: what the command found is not printed, and what it changes may be half done.
+  process.stdout.on('error', ({ code, message }) => {
+    // A reader such as `| head` may close the pipe early.
+    if (code !== 'EPIPE') {
+      const reason = code === 'ENOSPC' ? 'the disk is full; make room on it' : message;
+      process.stderr.write(`stdout cannot be written: ${reason}\n`);
+    }
+    process.exit(1);
+  });
   enterFolderOfUser();
   import('./main.ts')
     .then(({ main }) => main(process.argv.slice(2), process))

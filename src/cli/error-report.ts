@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { CommanderError } from 'commander';
 import { WorkerError } from '../app/worker.ts';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, fileErrorText } from '../base/error-code.ts';
 import { createLog } from '../base/log.ts';
 import { PortError } from '../base/open-port.ts';
 import { describeError } from '../base/report-error.ts';
@@ -44,6 +44,6 @@ function textOf(error: unknown): string | undefined {
     (type) => error instanceof type,
   );
   if (isExpected) return error.message;
-  if (errorCode(error) !== 'EADDRINUSE') return undefined;
+  if (errorCode(error) !== 'EADDRINUSE') return fileErrorText(error);
   return `${error.message}. Another program listens there: stop it, choose another port in the configuration, or run demo --free-ports.`;
 }

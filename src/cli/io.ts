@@ -1,6 +1,6 @@
 import { open, readFile } from 'node:fs/promises';
 import type { Readable, Writable } from 'node:stream';
-import { messageOf } from '../base/error-code.ts';
+import { fileErrorText, messageOf } from '../base/error-code.ts';
 import { readUpTo } from '../base/guarded-file.ts';
 import { printableLines } from '../base/printable.ts';
 import type { ProcessContext } from '../credentials/sources.ts';
@@ -61,7 +61,8 @@ export async function readBounded(
     if (bytes === undefined) throw new Error(tooLarge);
     return bytes.toString();
   } catch (error) {
-    throw new CommandError(2, `${file} cannot be read: ${messageOf(error)}`, error);
+    const reason = fileErrorText(error, file) ?? `${file} cannot be read: ${messageOf(error)}`;
+    throw new CommandError(2, reason, error);
   }
 }
 

@@ -1,7 +1,7 @@
 import { access, type FileHandle, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { syncDirectory } from '../base/durable-file.ts';
-import { errorCode } from '../base/error-code.ts';
+import { errorCode, fileMessageOf } from '../base/error-code.ts';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
 import {
@@ -191,7 +191,10 @@ export async function replaceFile(file: string, make: () => Promise<string>): Pr
 }
 
 async function fill(handle: FileHandle, content: string, target: string): Promise<void> {
-  await handle.writeFile(content);
+  const failed = (error: unknown): never => {
+    throw new SealingError(fileMessageOf(error, target), { cause: error });
+  };
+  await handle.writeFile(content).catch(failed);
   const old = await stat(target).catch(ignoreSystemError);
   if (old !== undefined) {
     const { uid, gid } = await handle.stat();
@@ -204,7 +207,7 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
     }
     await handle.chmod(old.mode & READ_WRITE_BITS);
   }
-  await handle.sync();
+  await handle.sync().catch(failed);
 }
 
 function whyNotMade(error: unknown, beside: string): string {
@@ -217,6 +220,6 @@ function whyNotMade(error: unknown, beside: string): string {
     case 'EROFS':
       return `${dirname(beside)} may not be written by this user: give it write permission`;
     default:
-      return `${beside} cannot be written: look at the disk`;
+      return fileMessageOf(error, beside);
   }
 }

@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import { dirname, resolve } from 'node:path';
 import { signingKey, verificationKey, witnessKeyText } from '../audit/checkpoint.ts';
-import { messageOf } from '../base/error-code.ts';
+import { fileMessageOf, messageOf } from '../base/error-code.ts';
 import { readGuardedFile } from '../base/guarded-file.ts';
 import type { Log } from '../base/log.ts';
 import type { OpenAddress } from '../base/open-port.ts';
@@ -52,7 +52,7 @@ export async function startWitness(file: string, context: ProcessContext, log: L
   await using opened = new AsyncDisposableStack();
   const store = await HeadStore.open(directory, { publicKey: own.publicKey, name }).catch(
     (error: unknown) => {
-      throw new ConfigError([locate({ path: ['directory'], message: messageOf(error) })]);
+      throw new ConfigError([locate({ path: ['directory'], message: fileMessageOf(error) })]);
     },
   );
   opened.defer(() => store.close());

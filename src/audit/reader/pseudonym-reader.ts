@@ -1,4 +1,4 @@
-import { messageOf } from '../../base/error-code.ts';
+import { fileMessageOf } from '../../base/error-code.ts';
 import { type PseudonymKey, revealJson } from '../pseudonym.ts';
 import { allKeys } from '../segments/pseudonym-files.ts';
 
@@ -23,7 +23,7 @@ export class PseudonymReader {
       const placed = await allKeys(directory, onIssue);
       return new PseudonymReader(placed.map(({ key }) => key));
     } catch (error) {
-      onIssue(messageOf(error));
+      onIssue(fileMessageOf(error));
       return NO_PSEUDONYMS;
     }
   }
