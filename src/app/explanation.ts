@@ -14,6 +14,7 @@ import {
   checkMethod,
   checkSite,
   checkUpgrade,
+  commonScheme,
   hostOf,
   hostsOf,
   parseTarget,
@@ -79,7 +80,7 @@ export function explain(
     checkUpgrade({ httpVersion: '1.1', headers });
     checkHost(hosts, parsed);
     checkKeys(config, client, now);
-    if (isAmbient(config, client)) checkSite({ method, headers }, parsed);
+    if (isAmbient(config, client)) checkSite({ method, headers }, parsed, commonScheme(config));
     const { name, settings } = routesOf(config).find(parsed);
     deployment = name;
     const rules = compileRules(name, settings, config.deployments);

@@ -162,6 +162,8 @@ interface Origin {
   readonly address: string;
 }
 
+type Scheme = 'http' | 'https';
+
 /** Methods that change nothing (RFC 9110 §9.2.1), so that a link elsewhere may lead to them. */
 const SAFE_METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** RFC 6454 §7: scheme, host, and port unless it is that of the scheme. */
@@ -172,13 +174,13 @@ const ORIGIN = /^(https?):\/\/([^/?#@\s]+)$/i;
  * without a credential in the request, because such a page may run at a known address, too. Pages on other ports of a
  * host are of the same site (Fetch Metadata), so that only `same-origin` and `none`, which is the user, may change
  * something. Browsers omit Sec-Fetch-Site over plain HTTP to another machine; Origin is there with every unsafe method.
- * @param from undefined: schemes are not compared
+ * @param from the connection, or the scheme by which all clients call; undefined: schemes are not compared
  * @throws GatewayError `cross-site`
  */
 export function checkSite(
   { method, headers }: Pick<RequestHead, 'method' | 'headers'>,
   target: Target,
-  from?: Origin,
+  from: Origin | Scheme | undefined,
   identification?: Pick<Identification, 'isShared'>,
 ): void {
   const site = joinedValue(headers, 'sec-fetch-site');
@@ -194,6 +196,20 @@ export function checkSite(
   );
 }
 
+/**
+ * The scheme by which clients call the gateway; undefined: it depends on the listener, or a proxy may have changed it.
+ */
+export function commonScheme({ listen }: Pick<Config, 'listen'>): Scheme | undefined {
+  const schemes = new Set(
+    listen.map(({ tls, trustedProxies, proxyProtocol }) => {
+      if (trustedProxies.length > 0) return undefined;
+      if (tls !== undefined) return 'https';
+      return proxyProtocol.length > 0 ? undefined : 'http';
+    }),
+  );
+  return schemes.size === 1 ? [...schemes][0] : undefined;
+}
+
 /** False also for `null`, which an opaque origin sends. */
 function isOwnOrigin(origin: string, authority: string, scheme: string | undefined): boolean {
   const [, found = '', host = ''] = ORIGIN.exec(origin) ?? [];
@@ -205,10 +221,12 @@ function isOwnOrigin(origin: string, authority: string, scheme: string | undefin
 /** The scheme that the client called the gateway by; undefined if a proxy may have changed it. */
 function schemeOf(
   { absolute }: Target,
-  from?: Origin,
+  from: Origin | Scheme | undefined,
   identification?: Pick<Identification, 'isShared'>,
-): string | undefined {
-  if (absolute || from === undefined || identification?.isShared(from.address) === true) return undefined;
+): Scheme | undefined {
+  if (absolute) return undefined;
+  if (typeof from !== 'object') return from;
+  if (identification?.isShared(from.address) === true) return undefined;
   if (from.socket instanceof TLSSocket) return 'https';
   return isAnnounced(from.socket) ? undefined : 'http';
 }

@@ -10,11 +10,13 @@ const explain = (...args: string[]) =>
   gateway(['policy', 'explain', '--config', 'config/example.yaml', ...args]);
 
 /** For a gateway that has names. */
-async function explainNamed(...args: string[]) {
+const explainNamed = (...args: string[]) => explainAt('{ hosts: [gw.internal] }', ...args);
+
+async function explainAt(listen: string, ...args: string[]) {
   const file = join(folder, 'named.yaml');
   await writeFile(
     file,
-    `listen: { hosts: [gw.internal] }
+    `listen: ${listen}
 credentials: { a: { username: { env: U }, password: { env: P } } }
 deployments:
   d: { baseUrl: "https://a.example", match: { pathPrefix: / }, credential: a }
@@ -109,6 +111,20 @@ describe('policy explain', () => {
     expect(own.stdout).not.toContain('cross-site');
     const keyed = await explain('--client', 'reporting', ...asked, ...elsewhere);
     expect(keyed.stdout).not.toContain('cross-site');
+  });
+
+  test.each([
+    ['a listener without TLS', '{}', 'http', true],
+    ['a listener without TLS', '{}', 'https', false],
+    ['a listener without TLS behind a proxy', '{ trustedProxies: [10.0.0.7] }', 'https', true],
+    ['a balancer that may end TLS', '{ proxyProtocol: [10.0.0.7] }', 'https', true],
+    ['one with TLS', '{ tls: { certFile: c, keyFile: k } }', 'https', true],
+    ['one with TLS', '{ tls: { certFile: c, keyFile: k } }', 'http', false],
+    ['listeners of both kinds', '[{}, { port: 8443, tls: { certFile: c, keyFile: k } }]', 'https', true],
+  ])('compares the scheme of a page with that of %s: %s, %s', async (_title, listen, scheme, isOwn) => {
+    const origin = `Origin: ${scheme}://gateway.internal`;
+    const { stdout } = await explainAt(listen, '/', '--host', 'gateway.internal', '--header', origin);
+    expect(stdout.includes('403 cross-site')).toBe(!isOwn);
   });
 
   test.each([
