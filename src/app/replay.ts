@@ -3,6 +3,7 @@ import { getOrInsert, ownEntry, putBounded } from '../base/maps.ts';
 import { parseAddress } from '../base/network.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Config } from '../config/schema.ts';
+import { canonicalHost } from '../gateway/routing.ts';
 import { decide, type Grant } from '../policy/decide.ts';
 import { ANONYMOUS, type Client, compileRules, type DeploymentRules } from '../policy/rules.ts';
 import { clientIn, identifyOf, routesOf } from './explanation.ts';
@@ -35,7 +36,7 @@ export const UNKNOWN = {
   cut: 'path or parameters were too long to be recorded whole',
   address:
     'the address decides, which is recorded under a key that is destroyed or missing, or belongs to another client',
-  host: 'the host decides, which is not recorded: name the configuration of the log with --log-config',
+  host: 'the host decides, which is not recorded; the configuration of the log can show it: --log-config',
 } as const;
 
 type UnknownReason = keyof typeof UNKNOWN;
@@ -70,6 +71,8 @@ export const AMBIGUOUS = /[%+]/;
 
 /** Separates parameters for the gateway, and is a part of their names and values in a record. */
 const SEPARATOR = ';';
+/** Characters of names that a record has in the same way for two spellings. */
+const AMBIGUOUS_NAME = /[+;]/;
 
 /** The rules of a deployment and a client without what depends on some parameters. */
 interface Relaxed {
@@ -87,6 +90,8 @@ interface Relaxed {
 export class Replay {
   readonly #config: Config;
   readonly #log: Config;
+  /** True: a deployment has a host that led nowhere when the requests were recorded. */
+  readonly #hasNewHost: boolean;
   readonly #rules = new Map<string, DeploymentRules>();
   readonly #relaxed = new WeakMap<Client, Map<string, Relaxed>>();
 
@@ -94,6 +99,8 @@ export class Replay {
   constructor(config: Config, log: Config = config) {
     this.#config = config;
     this.#log = log;
+    const before = deploymentHosts(log);
+    this.#hasNewHost = deploymentHosts(config).some((host) => !before.includes(host));
   }
 
   /** Judges a request of the client that is in the record. */
@@ -115,6 +122,7 @@ export class Replay {
   judgeFor(client: Client, request: RecordedRequest): Judgement {
     const { deployment, isKnown } = this.#deploymentOf(request);
     if (deployment === undefined) {
+      if (!isKnown) return { verdict: 'unknown', deployment: '', reason: 'host', grant: undefined };
       return { verdict: 'refused', deployment: request.deployment, code: 'no-deployment' };
     }
     const judgement = this.#judgeWithin(this.#rulesOf(deployment), client, request);
@@ -145,6 +153,11 @@ export class Replay {
     readonly isKnown: boolean;
   } {
     const byPath = deploymentByPath(this.#config, path);
+    if (deployment === '') {
+      // It had none. If its path has one in the configuration of the log, it was in absolute form for another upstream.
+      const hadNone = deploymentByPath(this.#log, path) === undefined;
+      return { deployment: byPath, isKnown: hadNone && !this.#hasNewHost };
+    }
     const isThere = Object.hasOwn(this.#config.deployments, deployment);
     if (byPath === deployment || !isThere) return { deployment: byPath, isKnown: true };
     const isOtherLog = this.#log !== this.#config;
@@ -261,6 +274,12 @@ function withoutLimits(client: Client, isKept: (name: string) => boolean): Clien
   return { ...client, allow };
 }
 
+function deploymentHosts({ deployments }: Config): string[] {
+  return Object.values(deployments).flatMap(({ match: { host } }) =>
+    host === undefined ? [] : canonicalHost(host),
+  );
+}
+
 /** The deployment of a path; undefined: there is none. */
 function deploymentByPath(config: Config, path: string): string | undefined {
   try {
@@ -312,7 +331,7 @@ function withoutValue(request: RecordedRequest, rules: DeploymentRules, client: 
 
 /** True if a value that is not recorded can decide; otherwise it is the spelling of what is recorded. */
 function valueDecides({ parameters }: RecordedRequest): boolean {
-  return Object.entries(parameters).some(([name, value]) => value === null && !name.includes(SEPARATOR));
+  return Object.entries(parameters).some(([name, value]) => value === null && !AMBIGUOUS_NAME.test(name));
 }
 
 /**
@@ -337,8 +356,9 @@ function targetsOf({ path, parameters, site }: RecordedRequest, { sites }: Deplo
   const refused = (name: string): string =>
     name === sites?.parameter && site !== '' ? encoded(site) : REFUSED_VALUE;
   const targets = [target(encoded, refused)];
-  if (pairs.some(([, value]) => value !== null && AMBIGUOUS.test(value))) {
-    targets.push(target((value) => encoded(value).replaceAll('%25', '%').replaceAll('%2B', '+'), refused));
+  if (pairs.some(([name, value]) => name.includes('+') || (value !== null && AMBIGUOUS.test(value)))) {
+    const spell = (value: string): string => encoded(value).replaceAll('%25', '%').replaceAll('%2B', '+');
+    targets.push(target(spell, refused, withPlus));
   }
   if (pairs.some((pair) => pair.some((text) => text?.includes(SEPARATOR)))) {
     const spell = (text: string): string => encoded(text).replaceAll('%3B', SEPARATOR);
@@ -346,9 +366,14 @@ function targetsOf({ path, parameters, site }: RecordedRequest, { sites }: Deplo
   }
   const isMethod = (name: string): boolean => /method/i.test(name);
   if (pairs.some(([name, value]) => value === null && isMethod(name))) {
-    targets.push(target(encoded, (name) => (isMethod(name) ? METHOD_VALUE : refused(name))));
+    targets.push(target(encoded, (name) => (isMethod(name) ? METHOD_VALUE : refused(name)), withPlus));
   }
   return targets;
+}
+
+/** A name with its plus signs as they are, which servers that decode forms read as spaces. */
+function withPlus(name: string): string {
+  return encoded(name).replaceAll('%2B', '+');
 }
 
 function encoded(text: string): string {

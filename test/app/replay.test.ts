@@ -94,6 +94,7 @@ describe('a recorded request', () => {
     ['leads nowhere', recorded('/nowhere', { deployment: '' }), 'no-deployment'],
     ['was for a deployment that is gone', recorded('/gone/x'), 'no-deployment'],
     ['came by host', recorded('/x', { deployment: 'hosted' }), 'allowed hosted'],
+    ['had no deployment although its path has one', recorded('/plain/x', { deployment: '' }), 'unknown host'],
     ['came by path or host', recorded('/moved/x', { deployment: 'plain' }), 'unknown host'],
     ['has a list by name only', recorded(authors, { site: 'x' }, new Set()), 'unknown parameter'],
     [
@@ -118,6 +119,13 @@ describe('a recorded request', () => {
     ],
     ['has a name that nothing looks at', recorded('/plain/x?secret=1', {}, new Set()), 'allowed plain'],
     ['may name a method', recorded('/plain/x?method=delete', {}, new Set()), 'unknown parameter'],
+    ['may name a method with a +', recorded('/plain/x?x+method=delete', {}, new Set()), 'unknown spelling'],
+    [
+      'may name a method with a +, by value',
+      recorded('/plain/x?_method+=1', {}, new Set(['_method+'])),
+      'unknown spelling',
+    ],
+    ['has a + in a name that nothing looks at', recorded('/plain/x?a+b=1', {}, new Set()), 'allowed plain'],
     ['names a method', recorded('/plain/x?_method=1', {}, new Set()), 'bad-request'],
     ['has another spelling of a name', recorded(`${authors}&Site=x`), 'parameter-invalid'],
     ['has a ; in a name', recorded(`${authors}&site=x&z;y=1`, { site: 'x' }), 'unknown spelling'],
@@ -129,6 +137,7 @@ describe('a recorded request', () => {
       'unknown spelling',
     ],
     ['has a ; in its list', recorded("/listed/authors?ids='A;B'&site=x", { site: 'x' }), 'unknown spelling'],
+    ['has a + in a name', recorded(`${authors}&site=x&n+o=1`, { site: 'x' }), 'parameter-invalid'],
     ['has a ; in a value that nothing looks at', recorded('/plain/x?note=a;b', {}, BY_NOTE), 'allowed plain'],
     ['has a plus in its site', recorded(`${authors}&site=x%2By`), 'site-unknown'],
     ['has a list that is cut', recorded(`/listed/authors?ids=${longList}`, { site: 'x' }), 'unknown cut'],
@@ -157,6 +166,20 @@ describe('a recorded request', () => {
     const by = withRules('{ deployment: plain, parameters: { ids: { values: ["a+b"] } } }');
     expect(judged(recorded('/plain?ids=a%2Bb'), by)).toBe('unknown spelling');
     expect(judged(recorded('/plain?ids=a%2Bc'), by)).toMatch(/^(client-forbidden|parameter-invalid)$/);
+  });
+
+  test('that had no deployment is not known to have none where a host is new', () => {
+    const none = recorded('/x', { deployment: '' });
+    const others = withRules(
+      '{ deployment: plain }',
+      undefined,
+      BASE.replace('hosted.internal', 'old.internal'),
+    );
+    expect(judged(none, config, config)).toBe('no-deployment');
+    expect(judged(none, config, others)).toBe('unknown host');
+    const moved = BASE.replace('pathPrefix: /plain', 'pathPrefix: /new');
+    const by = withRules('{ deployment: plain }', undefined, moved);
+    expect(judged(recorded('/new/x', { deployment: '' }), by, config)).toBe('allowed plain');
   });
 
   test('is judged by its path if that led to its deployment in the configuration of the log', () => {
@@ -200,9 +223,12 @@ const value = fc.constantFrom(
 const target = fc
   .tuple(
     fc.constantFrom('/plain', '/plain/x', '/listed/authors', '/listed/upload', '/listed/Authors', '/other'),
-    fc.array(fc.tuple(fc.constantFrom('ids', 'site', 'note', 'method', 'Site', 'a[b'), value), {
-      maxLength: 4,
-    }),
+    fc.array(
+      fc.tuple(fc.constantFrom('ids', 'site', 'n%6Fte', 'method', 'x+method', 'Site', 'a[b', 'a%5Bb'), value),
+      {
+        maxLength: 4,
+      },
+    ),
   )
   .map(([path, pairs]) => `${path}?${pairs.map((pair) => pair.join('=')).join('&')}`);
 const rule = fc.constantFrom(
@@ -235,7 +261,8 @@ test('what a record decides is what the gateway decides for the request itself',
           expect([judgement.verdict, asked]).toEqual([told.allowed ? 'allowed' : 'refused', asked]);
         }
         // Nothing is left open if every value is recorded, apart from that of a spelling.
-        if (names.length === 4 && !/Site|%2B|a\[b/.test(asked)) expect(judgement.verdict).not.toBe('unknown');
+        if (names.length === 4 && !/Site|\+|%2B|a\[b|a%5Bb/.test(asked))
+          expect(judgement.verdict).not.toBe('unknown');
       },
     ),
     { numRuns: fuzzRuns(400) },
