@@ -1,18 +1,18 @@
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
 import { SetupSource } from '../../src/setup/setup.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { gateway } from '../support/program.ts';
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'audit-directory-'));
+  folder = await makeFolder();
   await writeFile(join(folder, 'key'), 'ab'.repeat(32), { mode: 0o600 });
   await writeFile(join(folder, 'file'), '');
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 const SECRETS = { U: 'user', P: 'word' };
 

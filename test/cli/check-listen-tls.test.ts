@@ -1,11 +1,11 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
 import { formatPath } from '../../src/config/issues.ts';
 import { writtenPath } from '../../src/config/listen.ts';
 import { readListenTls } from '../../src/setup/listen-tls.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { gateway } from '../support/program.ts';
 
@@ -17,11 +17,11 @@ const [pair, other, expired] = await Promise.all([
   authority.server({ notBefore: Date.UTC(2020), notAfter: Date.UTC(2021) }),
 ]);
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'check-listen-tls-'));
+  folder = await makeFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** Issues that `readListenTls` finds, each with the name of its file. */
 async function issuesOf(

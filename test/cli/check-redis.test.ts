@@ -1,21 +1,21 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { gateway } from '../support/program.ts';
 
 const environment = { U: 'me', P: 'hunter2', REDIS_PASSWORD: 'hunter3' };
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'check-redis-'));
+  folder = await makeFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 async function configFile(redis: string): Promise<string> {
   const file = join(folder, 'gateway.yaml');

@@ -1,22 +1,22 @@
-import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { beforeEach, describe, expect, test } from '@jest/globals';
 import { readSetup } from '../../src/setup/setup.ts';
 import { createCertificates } from '../../src/simulator/certificates.ts';
 import { served } from '../config/issue-lines.ts';
 import { withMore } from '../config/texts.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { makeClientCertificate } from '../support/issued-certificates.ts';
 import { gateway } from '../support/program.ts';
 
 const environment = { U: 'me', P: 'hunter2', K: 'hunter3' };
 const FILES = 'certFile: cert.pem, keyFile: key.pem';
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'check-tls-'));
+  folder = await makeFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 async function configFile(...lines: string[]): Promise<string> {
   const file = join(folder, 'gateway.yaml');

@@ -1,17 +1,18 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { beforeEach, describe, expect, test } from '@jest/globals';
+import { useFolders } from '../support/audit-log.ts';
 import { type Ended, gateway } from '../support/program.ts';
 import { needPackages } from '../support/system-packages.ts';
 
+const makeFolder = useFolders();
 let folder: string;
 let file: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'credential-'));
+  folder = await makeFolder();
   file = join(folder, 'gateway.yaml');
   await writeFile(
     file,
@@ -26,7 +27,6 @@ anonymous: true
   await writeFile(join(folder, 'next'), 'hunter9\n', { mode: 0o600 });
   await utimes(join(folder, 'next'), new Date(), new Date(Date.now() - 49 * 3_600_000));
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 const credential = (words: readonly string[], input: string | Uint8Array = ''): Promise<Ended> =>
   gateway(['credential', ...words, '--config', file], { U: 'me', P: 'hunter8' }, input);

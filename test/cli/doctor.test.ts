@@ -1,17 +1,17 @@
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { startSubmissions, withSites } from '../doctor/doctor-scene.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { gateway, runProgram } from '../support/program.ts';
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'doctor-'));
+  folder = await makeFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** A configuration with the simulator as `d`, and beside it what nobody answers for. */
 async function configFile(more: Record<string, unknown> = {}): Promise<string> {

@@ -1,13 +1,14 @@
 import { execFile } from 'node:child_process';
-import { copyFile, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
+import { useFolders } from '../support/audit-log.ts';
 import { gateway, SOURCE_PROGRAM } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 const execute = promisify(execFile);
+const makeFolder = useFolders();
 const manifest = JSON.parse(await readFile('package.json', 'utf8')) as {
   version: string;
   engines: { node: string };
@@ -105,7 +106,7 @@ describe('names of files', () => {
   });
 
   test('start in the current folder otherwise, also under a script of another package', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'package-'));
+    const folder = await makeFolder();
     await writeFile(join(folder, 'package.json'), '{}');
     await copyFile(join(config, 'minimal.yaml'), join(folder, 'minimal.yaml'));
     const env = {
@@ -114,7 +115,6 @@ describe('names of files', () => {
       INIT_CWD: '/',
     };
     const { stdout } = await execute(process.execPath, [SOURCE_PROGRAM, ...command], { cwd: folder, env });
-    await rm(folder, { recursive: true });
     expect(stdout).toContain('minimal.yaml: ok');
   });
 });

@@ -1,11 +1,11 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, open, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { afterEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
+import { useFolders } from '../support/audit-log.ts';
 import { authors, startScene } from '../support/scene.ts';
 
 const children: ChildProcess[] = [];
@@ -17,6 +17,7 @@ afterEach(async () => {
     await once(child, 'exit');
   }
 });
+const makeFolder = useFolders();
 
 interface Running {
   readonly child: ChildProcess;
@@ -67,7 +68,7 @@ test('demo shows restricted content for a plain request of each operation, and g
 });
 
 test('simulate runs alone and tells where', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'simulate-'));
+  const folder = await makeFolder();
   const file = join(folder, 'simulator.yaml');
   await writeFile(file, 'deployments:\n  a: { kind: abstracts, family: abstracts, plaintext: true }\n');
   const simulate = run('simulate', '--config', file);
@@ -80,12 +81,11 @@ test('simulate runs alone and tells where', async () => {
   const wrong = run('simulate', '--config', file);
   expect(await told(wrong.stderr, /(the nearest key is nonceLifetimeMs)/)).toBeTruthy();
   expect(await exitOf(wrong)).toBe(2);
-  await rm(folder, { recursive: true });
 });
 
 test('serve answers, reloads on SIGHUP, keeps the old configuration when the new one is wrong, and drains on SIGTERM', async () => {
   const { simulator } = await startScene();
-  const folder = await mkdtemp(join(tmpdir(), 'serve-'));
+  const folder = await makeFolder();
   const file = join(folder, 'gateway.yaml');
   await writeFile(join(folder, 'ca.pem'), simulator.ca);
   await writeFile(join(folder, 'password'), 'demo-api-key\n', { mode: 0o600 });
@@ -127,27 +127,22 @@ test('serve answers, reloads on SIGHUP, keeps the old configuration when the new
   serve.child.kill('SIGTERM');
   await told(serve.stderr, /("stopped")/);
   expect(await exitOf(serve)).toBe(0);
-  await rm(folder, { recursive: true });
 });
 
 test.each(['SIGHUP', 'SIGUSR2'] as const)(
   'a start that reads its configuration outlives %s',
   async (signal) => {
-    const folder = await mkdtemp(join(tmpdir(), 'start-'));
+    const folder = await makeFolder();
     const pipe = join(folder, 'gateway.yaml');
     execFileSync('mkfifo', [pipe]);
-    try {
-      const serve = run('serve', '--config', pipe);
-      const issue = told(serve.stderr, /(deployments: is missing)/);
-      // Opened when the program has opened the other end.
-      const configuration = await open(pipe, 'w');
-      serve.child.kill(signal);
-      await configuration.writeFile('listen: { port: 0 }\n');
-      await configuration.close();
-      await issue;
-      expect(await exitOf(serve)).toBe(2);
-    } finally {
-      await rm(folder, { recursive: true });
-    }
+    const serve = run('serve', '--config', pipe);
+    const issue = told(serve.stderr, /(deployments: is missing)/);
+    // Opened when the program has opened the other end.
+    const configuration = await open(pipe, 'w');
+    serve.child.kill(signal);
+    await configuration.writeFile('listen: { port: 0 }\n');
+    await configuration.close();
+    await issue;
+    expect(await exitOf(serve)).toBe(2);
   },
 );

@@ -1,6 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { appendFile, cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Certificate, ContentInfo, SignedData, TimeStampResp } from 'pkijs';
@@ -10,7 +9,7 @@ import { TimestampDelivery, type TimestampOptions } from '../../src/audit/shippi
 import { HeadSource } from '../../src/audit/shipping/head-source.ts';
 import { timestampRequest } from '../../src/audit/timestamp.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
+import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
@@ -19,6 +18,7 @@ import { until } from '../support/until.ts';
 
 const key = newSigningKey();
 const scene = useSinks();
+const makeFolder = useFolders();
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
 const DAY_MS = 86_400_000;
 let tsa: TestTsa;
@@ -91,16 +91,12 @@ test('the newest head gets a time stamp, which openssl accepts, too', async () =
 
 /** The output of `openssl ts -verify` for a response, or with `-token_in` for a token. */
 async function verdictOfOpenssl(text: string, stamp: Buffer, ...form: string[]): Promise<string> {
-  const place = await mkdtemp(join(tmpdir(), 'stamped-'));
-  try {
-    await writeFile(join(place, 'head'), text);
-    await writeFile(join(place, 'stamp'), stamp);
-    const args = ['ts', '-verify', '-in', 'stamp', ...form, '-data', 'head', '-CAfile', tsa.caFile];
-    const { stdout, stderr } = spawnSync('openssl', args, { cwd: place, encoding: 'utf8' });
-    return stdout + stderr;
-  } finally {
-    await rm(place, { recursive: true });
-  }
+  const place = await makeFolder();
+  await writeFile(join(place, 'head'), text);
+  await writeFile(join(place, 'stamp'), stamp);
+  const args = ['ts', '-verify', '-in', 'stamp', ...form, '-data', 'head', '-CAfile', tsa.caFile];
+  const { stdout, stderr } = spawnSync('openssl', args, { cwd: place, encoding: 'utf8' });
+  return stdout + stderr;
 }
 
 test('a log goes on being stamped over segments and restarts', async () => {
@@ -189,7 +185,7 @@ function withCertificate(timestamp: string, certificate: Buffer): string {
 describe('a verification finds', () => {
   test('a log that was cut off', async () => {
     const { directory, follow } = await scene();
-    const old = await mkdtemp(join(tmpdir(), 'old-log-'));
+    const old = await makeFolder();
     await write(directory, 2);
     await cp(directory, old, { recursive: true });
     await write(directory, 1);
@@ -201,7 +197,6 @@ describe('a verification finds', () => {
     const { kinds, messages } = await check(old);
     expect(kinds).toEqual(['timestamp-mismatch']);
     expect(messages[0]).toMatch(/^the time stamp of 20\S+Z is of another log up to record 5: /);
-    await rm(old, { recursive: true });
   });
 
   test('a log whose newest segment is missing, which only a copy of closed segments may lack', async () => {

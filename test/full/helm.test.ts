@@ -1,12 +1,12 @@
 import { execFileSync } from 'node:child_process';
-import { chmod, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { chmod, cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { parse } from 'yaml';
 import { keysThatNeedRestart } from '../../src/app/changes.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { useFolders } from '../support/audit-log.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { parseConfig } from '../support/parsed-config.ts';
 import { gateway } from '../support/program.ts';
@@ -23,6 +23,7 @@ import {
 
 execFileSync('sh', [join(repository, 'build/chart.sh')]);
 
+const makeFolder = useFolders();
 const read = (name: string): Promise<string> => readFile(join(repository, name), 'utf8');
 
 const deployment = (name: string) => ({
@@ -210,40 +211,36 @@ test('what is optional is left out', () => {
 });
 
 test('the rendered configuration passes check, with secrets as the kubelet mounts them', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'chart-'));
-  try {
-    const { cert, key } = await (await createTestAuthority()).server();
-    const secrets = {
-      'credentials/journal-a': 'hunter2',
-      'credentials/abstracts': 'hunter2',
-      'redis/password': 'hunter2',
-      'redis/key': 'a1'.repeat(32),
-      'audit/key': 'a1'.repeat(32),
-      'tls/tls.crt': cert,
-      'tls/tls.key': key,
-    };
-    for (const [name, secret] of Object.entries(secrets)) {
-      const file = join(folder, 'secrets', name);
-      await mkdir(dirname(file), { recursive: true });
-      await writeFile(file, secret);
-      // 0400 and fsGroup.
-      await chmod(file, 0o440);
-    }
-    await mkdir(join(folder, 'state'));
-    await chmod(join(folder, 'state'), 0o2770);
-    const file = join(folder, 'gateway.yaml');
-    const text = configText(chart('production'))
-      .replaceAll('/run/secrets', join(folder, 'secrets'))
-      .replaceAll('/var/lib/digest-gateway', join(folder, 'state'));
-    await writeFile(file, text);
-    expect(await gateway(['check', '--config', file])).toEqual({
-      status: 0,
-      stdout: `${file}: ok — 2 deployments, 2 credentials\n`,
-      stderr: '',
-    });
-  } finally {
-    await rm(folder, { recursive: true });
+  const folder = await makeFolder();
+  const { cert, key } = await (await createTestAuthority()).server();
+  const secrets = {
+    'credentials/journal-a': 'hunter2',
+    'credentials/abstracts': 'hunter2',
+    'redis/password': 'hunter2',
+    'redis/key': 'a1'.repeat(32),
+    'audit/key': 'a1'.repeat(32),
+    'tls/tls.crt': cert,
+    'tls/tls.key': key,
+  };
+  for (const [name, secret] of Object.entries(secrets)) {
+    const file = join(folder, 'secrets', name);
+    await mkdir(dirname(file), { recursive: true });
+    await writeFile(file, secret);
+    // 0400 and fsGroup.
+    await chmod(file, 0o440);
   }
+  await mkdir(join(folder, 'state'));
+  await chmod(join(folder, 'state'), 0o2770);
+  const file = join(folder, 'gateway.yaml');
+  const text = configText(chart('production'))
+    .replaceAll('/run/secrets', join(folder, 'secrets'))
+    .replaceAll('/var/lib/digest-gateway', join(folder, 'state'));
+  await writeFile(file, text);
+  expect(await gateway(['check', '--config', file])).toEqual({
+    status: 0,
+    stdout: `${file}: ok — 2 deployments, 2 credentials\n`,
+    stderr: '',
+  });
 });
 
 test('the control plane needs a token, or a sign-in by name', async () => {
@@ -500,16 +497,12 @@ test('each listener has a Service of its own kind, and an installation prints ho
 });
 
 test('a chart of a checkout says how to make the files that it lacks', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'chart-'));
-  try {
-    await cp(CHART, folder, { recursive: true });
-    await rm(join(folder, 'files'), { recursive: true });
-    const { status, printed } = await helm(['template', 'prod', folder], { examples: ['production'] });
-    expect(status).not.toBe(0);
-    expect(printed).toContain('the chart lacks files/alerts.yml: run npm run build:chart in the checkout');
-  } finally {
-    await rm(folder, { recursive: true });
-  }
+  const folder = await makeFolder();
+  await cp(CHART, folder, { recursive: true });
+  await rm(join(folder, 'files'), { recursive: true });
+  const { status, printed } = await helm(['template', 'prod', folder], { examples: ['production'] });
+  expect(status).not.toBe(0);
+  expect(printed).toContain('the chart lacks files/alerts.yml: run npm run build:chart in the checkout');
 });
 
 describe('refused', () => {

@@ -1,16 +1,16 @@
-import { mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from '@jest/globals';
+import { beforeEach, expect, test } from '@jest/globals';
+import { useFolders } from '../support/audit-log.ts';
 import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
 import { authors, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
 
+const makeFolder = useFolders();
 let folder: string;
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'process-'));
+  folder = await makeFolder();
 });
-afterEach(() => rm(folder, { recursive: true }));
 
 /** A gateway in front of the simulator, with the password in a file. */
 async function serve(nodeArgs: readonly string[] = []): Promise<GatewayProcess> {
