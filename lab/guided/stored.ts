@@ -62,8 +62,8 @@ function checkForms(text: string): void {
 }
 
 function checkHeld({ challenge, cookies }: HeldChallenge): void {
-  const { realm, nonce, opaque = '', domain = '' } = challenge;
-  const values = [realm, nonce, opaque, domain, ...cookies];
+  const { realm, nonce, opaque = '' } = challenge;
+  const values = [realm, nonce, opaque, ...cookies];
   must(nonce !== '' && values.every((value) => !CONTROL.test(value)), 'what is stored can be sent');
   const length = cookies.reduce((sum, cookie) => sum + cookie.length, 0);
   must(

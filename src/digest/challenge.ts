@@ -25,14 +25,13 @@ export interface Challenge {
   readonly userhash: boolean;
   /** charset=UTF-8. */
   readonly utf8: boolean;
-  readonly domain: string | undefined;
 }
 
 /**
  * The most characters of each value of a challenge. They go back with every request: Tomcat takes 8 KiB for all
  * headers of a request together, Apache httpd for one.
  */
-const LONGEST = { realm: 1024, nonce: 1024, opaque: 1024, domain: 2048 } as const;
+const LONGEST = { realm: 1024, nonce: 1024, opaque: 1024 } as const;
 
 /**
  * All usable Digest challenges in the field lines of one 401, in their order. A field line that is broken
@@ -76,7 +75,7 @@ export function fitsNonce(nonce: string): boolean {
 
 /** The challenge as a field line, from which `parseChallenges` reads an equal one. */
 export function formatChallenge(challenge: Challenge): string {
-  const { realm, nonce, opaque, algorithmToken, qop, stale, userhash, utf8, domain } = challenge;
+  const { realm, nonce, opaque, algorithmToken, qop, stale, userhash, utf8 } = challenge;
   const parameters = [quotedParameter('realm', realm), quotedParameter('nonce', nonce)];
   if (opaque !== undefined) parameters.push(quotedParameter('opaque', opaque));
   if (algorithmToken !== undefined) parameters.push(`algorithm=${algorithmToken}`);
@@ -84,7 +83,6 @@ export function formatChallenge(challenge: Challenge): string {
   if (stale) parameters.push('stale=true');
   if (userhash) parameters.push('userhash=true');
   if (utf8) parameters.push('charset=UTF-8');
-  if (domain !== undefined) parameters.push(quotedParameter('domain', domain));
   return `Digest ${parameters.join(', ')}`;
 }
 
@@ -137,7 +135,6 @@ function toChallenge({ parameters }: SchemeOffer): Challenge | undefined {
     stale: isTrue(values.get('stale')),
     userhash: isTrue(values.get('userhash')),
     utf8: values.get('charset')?.toLowerCase() === 'utf-8',
-    domain: values.get('domain'),
   };
 }
 

@@ -12,8 +12,6 @@ export interface ListBounds {
   readonly challenges: number;
   /** Parameters of one challenge, or of one list without challenges. */
   readonly parameters: number;
-  /** Characters of one value, unescaped. */
-  readonly valueLength: number;
 }
 
 /** Far above what any server sends, and small enough that a hostile one costs nothing. */
@@ -21,7 +19,6 @@ export const BOUNDS: ListBounds = {
   fieldLength: 16 * 1024,
   challenges: 16,
   parameters: 32,
-  valueLength: 4 * 1024,
 };
 
 /** Values by lower-case name. Never a plain object: a server may name a parameter `__proto__`. */
@@ -103,7 +100,7 @@ export function quotedParameter(name: string, value: string): string {
 
 function scan(field: string, bounds: ListBounds): Scanner {
   if (field.length > bounds.fieldLength) throw new DigestSyntaxError('field too long');
-  return new Scanner(field, bounds.valueLength);
+  return new Scanner(field);
 }
 
 /**
@@ -185,13 +182,10 @@ function isBare(code: number): boolean {
  */
 class Scanner {
   readonly #field: string;
-  readonly #valueLength: number;
   #at = 0;
 
-  /** `valueLength` bounds each value, in characters. */
-  constructor(field: string, valueLength: number) {
+  constructor(field: string) {
     this.#field = field;
-    this.#valueLength = valueLength;
   }
 
   /** Goes to the next list element, over empty ones (RFC 9110 §5.6.1); false at the end of the field. */
@@ -228,9 +222,7 @@ class Scanner {
 
   /** A quoted-string without its quotes and escapes, or an unquoted value. */
   value(): string {
-    const value = this.#code() === QUOTE ? this.#quoted() : this.#bare();
-    if (value.length > this.#valueLength) throw this.#fault('value too long');
-    return value;
+    return this.#code() === QUOTE ? this.#quoted() : this.#bare();
   }
 
   /**

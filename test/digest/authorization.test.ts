@@ -21,7 +21,6 @@ function challengeWith(parts: Partial<Challenge> = {}): Challenge {
     stale: false,
     userhash: false,
     utf8: false,
-    domain: undefined,
     ...parts,
   };
 }

@@ -6,7 +6,6 @@ describe('time is linear, without any bound', () => {
     fieldLength: Number.POSITIVE_INFINITY,
     challenges: Number.POSITIVE_INFINITY,
     parameters: Number.POSITIVE_INFINITY,
-    valueLength: Number.POSITIVE_INFINITY,
   };
   const LENGTH = 1024 * 1024;
   const READS_PER_CHARACTER = 6;

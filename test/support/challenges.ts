@@ -29,7 +29,7 @@ export function ornate(qop = 'auth,auth-int'): Challenge {
   return challengeOf(
     'nonce="n\\"o\\\\n\u00e7e=\u00ff", opaque="{}[]: \u00b5\'", ' +
       `algorithm=sha-512-256${qop === '' ? '' : '-sess'}, qop="${qop}", ` +
-      'stale=TRUE, userhash=true, charset=UTF-8, domain="/a /b"',
+      'stale=TRUE, userhash=true, charset=UTF-8',
   );
 }
 
