@@ -29,6 +29,8 @@ interface Gap {
 export class ClockCheck {
   readonly #options: ClockCheckOptions;
   readonly #file: SignedFile<z.infer<typeof counted>>;
+  /** Of an operator. In the other file, a gateway that counts at the same time would overwrite it. */
+  readonly #acceptance: SignedFile<z.infer<typeof counted>>;
   /** When segments were begun, by their first record: under a seal that does not change. */
   readonly #opened = new Map<number, number>();
   /** Until when the time is in the file, on the monotonic clock. */
@@ -37,12 +39,15 @@ export class ClockCheck {
   constructor(options: ClockCheckOptions) {
     this.#options = options;
     const { folder, replica, keys } = options;
-    this.#file = new SignedFile({
-      path: join(folder, 'clock'),
-      key: keys.sinkPosition,
-      schema: counted,
-      textOf: ({ segment, ms }) => ['clock', replica, segment, ms].join('\n'),
-    });
+    const fileOf = (name: string): SignedFile<z.infer<typeof counted>> =>
+      new SignedFile({
+        path: join(folder, name),
+        key: keys.sinkPosition,
+        schema: counted,
+        textOf: ({ segment, ms }) => [name, replica, segment, ms].join('\n'),
+      });
+    this.#file = fileOf('clock');
+    this.#acceptance = fileOf('clock.accepted');
   }
 
   /**
@@ -72,7 +77,7 @@ export class ClockCheck {
   async accept(): Promise<boolean> {
     const gap = await this.#newestGap();
     if (gap === undefined || (await this.#accepted(gap)) >= DAY_MS) return false;
-    await this.#file.write({ segment: gap.segment, ms: DAY_MS });
+    await this.#acceptance.write({ segment: gap.segment, ms: DAY_MS });
     return true;
   }
 
@@ -106,7 +111,7 @@ export class ClockCheck {
 
   /** For how long it has been seen, in milliseconds. A file that no gateway wrote says nothing. */
   async #accepted({ segment }: Gap): Promise<number> {
-    const seen = await this.#file.trusted();
-    return seen?.segment === segment ? seen.ms : 0;
+    const found = await Promise.all([this.#file.trusted(), this.#acceptance.trusted()]);
+    return Math.max(...found.map((seen) => (seen?.segment === segment ? seen.ms : 0)));
   }
 }
