@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { createLog } from '../base/log.ts';
+import { describeError } from '../base/report-error.ts';
 import { startWitness } from '../witness/start.ts';
 import { urlOf } from './gateway-process.ts';
 import { type Io, processContext, type Run, shutdownSignal } from './io.ts';
@@ -15,6 +16,11 @@ export function registerWitness(program: Command, run: Run): void {
 
 async function serveWitness(io: Io, { config }: { readonly config: string }): Promise<void> {
   const log = createLog(io.stderr);
+  // Nobody knows what such an error has left undone. All that was cosigned is on disk.
+  process.on('uncaughtException', (error) => {
+    log.error({ cause: describeError(error) }, 'internal error; the process ends');
+    io.exit?.(1);
+  });
   // Registered before the start: a signal during it would end the process with the folder locked.
   const stopping = shutdownSignal();
   // Without a listener, the signal that reloads a gateway would end the process.

@@ -1,12 +1,15 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { expect, test } from '@jest/globals';
 import { checkpointsIn } from '../../../src/audit/segments/head-files.ts';
 import { defaultSettings } from '../../../src/simulator/settings.ts';
 import { AUDIT_KEY, useFolders } from '../../support/audit-log.ts';
-import { closedAtEnd } from '../../support/closing.ts';
+import { closedAtEnd, closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { gateway as run } from '../../support/program.ts';
+import { PROGRAM, gateway as run } from '../../support/program.ts';
 import { newSigningKey } from '../../support/signing-key.ts';
 import { startSimulator } from '../../support/simulator.ts';
 import { until } from '../../support/until.ts';
@@ -14,6 +17,31 @@ import { startTestWitness, WITNESS_NAME } from '../../support/witness.ts';
 
 const folder = useFolders();
 const REPLICA = 'gateway-1';
+
+test('a witness ends with one line and status 1 at an error that reaches no caller', async () => {
+  await using witness = await startTestWitness({ [REPLICA]: newSigningKey().publicPem });
+  await witness.stop();
+  const script = join(witness.directory, 'throws.mjs');
+  await writeFile(script, "process.on('SIGUSR2', () => { throw new TypeError('a defect'); });");
+  const child = spawn(PROGRAM, ['witness', '--config', join(witness.directory, 'witness.yaml')], {
+    env: { ...process.env, NODE_OPTIONS: `--import=${script}` },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  closing.push(() => void child.kill('SIGKILL'));
+  const lines: Record<string, unknown>[] = [];
+  createInterface(child.stderr).on('line', (line) => lines.push(JSON.parse(line)));
+  await until(() => lines.some(({ msg }) => msg === 'the witness is up'));
+  const ended = once(child, 'close');
+  child.kill('SIGUSR2');
+  expect(await ended).toEqual([1, null]);
+  expect(lines.slice(1)).toMatchObject([
+    {
+      level: 'error',
+      cause: expect.stringMatching(/^TypeError: a defect\n {4}at /),
+      msg: 'internal error; the process ends',
+    },
+  ]);
+});
 
 test('a gateway with workers serves while its witness is away, and is cosigned when it is back', async () => {
   const place = await folder();
