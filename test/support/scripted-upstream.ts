@@ -110,9 +110,13 @@ export class UpstreamConnection {
     return this.#socket.destroyed;
   }
 
-  /** Reads nothing more. */
+  /** Reads nothing more, until `resume`. */
   pause(): void {
     this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
   }
 
   /** Ends the connection; with TLS after a close_notify. */
