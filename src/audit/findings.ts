@@ -87,8 +87,8 @@ const table = {
     message: ({ lines }: { lines: number }) => `and what follows (${lines} lines) have no seal`,
   },
   'segment-unsealed': {
-    cause: 'A closed segment has no valid seal.',
-    message: () => 'and what follows have no seal',
+    cause: 'A segment that is not the newest has no valid seal, or is empty.',
+    message: () => 'has no valid seal, and a newer segment follows',
   },
   'appended-after-stop': {
     cause: 'Records follow after the process had stopped: no gateway wrote them.',

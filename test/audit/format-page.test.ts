@@ -27,7 +27,8 @@ function verifyByPage(folder: string, replica: string, masterHex: string): numbe
   for (const name of segments) {
     const file = readFileSync(join(folder, name));
     const unsealed = verifier.read(name, name.endsWith('.zst') ? zstdDecompressSync(file) : file);
-    if (unsealed > 0 && name !== segments.at(-1)) throw new Error(`${name}: bytes without a seal`);
+    if (name === segments.at(-1)) continue;
+    if (unsealed > 0 || file.length === 0) throw new Error(`${name}: bytes without a seal, or no byte`);
   }
   return verifier.finish();
 }
@@ -211,6 +212,14 @@ describe('a verifier written from docs/audit/format.md', () => {
     expect(() => check(directory)).toThrow('the beginning of the log is missing');
     await rm(join(directory, REPLICA, names[2] ?? ''));
     expect(() => check(directory)).toThrow('gap');
+  });
+
+  test('finds an empty file that is not the newest', async () => {
+    const directory = await writeLog();
+    await writeFile(join(directory, REPLICA, '000000009998.jsonl'), '');
+    expect(check(directory)).toBe(9);
+    await writeFile(join(directory, REPLICA, '000000009999.jsonl'), '');
+    expect(() => check(directory)).toThrow('000000009998.jsonl: bytes without a seal, or no byte');
   });
 
   test('follows a log whose oldest segments were retired', async () => {

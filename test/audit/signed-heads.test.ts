@@ -88,6 +88,27 @@ function resealed(lines: readonly string[]): string[] {
   });
 }
 
+/** Changes the records of a segment and removes its heads, as whoever has the folder and no key could. */
+function forged(lines: readonly string[]): string[] {
+  let batch = '';
+  return lines.flatMap((line) => {
+    if (line.startsWith('{"checkpoint":')) return [];
+    const seal = parseSeal(line);
+    if (seal !== undefined) {
+      const digest = hash(
+        'sha256',
+        Buffer.from(leavesOf(Buffer.from(batch)).join(''), 'latin1'),
+        'base64url',
+      );
+      batch = '';
+      return [sealLine({ ...seal, digest }).trimEnd()];
+    }
+    const changed = line.replace(':200,', ':404,');
+    batch += `${changed}\n`;
+    return [changed];
+  });
+}
+
 function lineOf(lines: readonly string[], start: string): number {
   return lines.findIndex((line) => line.startsWith(start)) + 1;
 }
@@ -255,6 +276,50 @@ describe('the tree goes on', () => {
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1501 });
   });
 });
+
+describe('whoever has the folder and no key', () => {
+  test.each([
+    ['', 'segment-unsealed'],
+    ['{"segment":{', 'line-torn'],
+  ])('cannot write a segment anew with a file of no line behind it: "%s"', async (content, kind) => {
+    const directory = await stoppedLog();
+    const name = await rewrite(directory, 1, forged);
+    const [, , next = ''] = await namesOf(directory);
+    expect((await check(directory)).kinds).toEqual([`${next}:1 tree-broken`]);
+    const between = `${String(Number.parseInt(name, 10) + 1).padStart(12, '0')}.jsonl`;
+    await writeFile(join(directory, REPLICA, between), content);
+    const { kinds } = await check(directory);
+    expect(kinds).toEqual([expect.stringMatching(`^${between}:\\d ${kind}$`), `${next}:1 tree-broken`]);
+  });
+
+  test.each(['', '{"segment":{'])(
+    'cannot write the end anew with a newest file of no line behind it: "%s"',
+    async (content) => {
+      const directory = await folder();
+      await write(directory, 6, { segment: { ...SEGMENT, size: 1e9 } });
+      await rewrite(directory, 0, (lines) => {
+        const head = lineOf(lines, '{"checkpoint":') + 1;
+        const later = lines
+          .slice(head)
+          .map((line) => line.replace(/(?<=^\{"seq":3,"time":")[^"]+/, '2026-01-01T00:00:00.000Z'));
+        return [...lines.slice(0, head), ...forged(later)];
+      });
+      await writeFile(join(directory, REPLICA, '000000009999.jsonl'), content);
+      expect((await check(directory)).kinds).toEqual(['000000009999.jsonl:0 heads-missing']);
+    },
+  );
+});
+
+test.each(['', '{"segment":{'])(
+  'a newest file of no line, as a crash leaves one, is no error: "%s"',
+  async (content) => {
+    const directory = await stoppedLog();
+    await writeFile(join(directory, REPLICA, '000000000011.jsonl'), content);
+    expect(await check(directory)).toMatchObject({ kinds: [], records: 10, provenRecords: 10 });
+    await write(directory, 3);
+    expect(await check(directory)).toMatchObject({ kinds: [], provenRecords: content === '' ? 14 : 15 });
+  },
+);
 
 describe('whoever has the folder and the key of the seals', () => {
   test('cannot change a record: tree-mismatch names its lines', async () => {

@@ -202,6 +202,8 @@ class LogCheck {
     try {
       await this.#headChecks.begin(first);
       await walkFile(walk, join(folder, name), (batch) => this.#readBatch(batch, name), onBytes);
+      // A crash can leave the newest file empty, and the next start removes it.
+      if (!newest && walk.lines + walk.torn === 0) this.#add(finding('segment-unsealed'), name);
     } catch (error) {
       this.#hasLostSegment ||= errorCode(error) === 'ENOENT';
       this.#add(finding('segment-unreadable', { reason: messageOf(error) }), name, walk.lines + 1);

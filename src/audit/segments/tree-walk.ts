@@ -140,7 +140,10 @@ export class TreeWalk {
 
   /** Takes the next batch. */
   take(batch: WalkedBatch): TakenBatch {
-    const found = batch.line === 1 ? this.#begin(batch.header) : undefined;
+    const { line, header, errors: before } = batch;
+    // A first line that is no header is an error. Without a line there is none: the tree goes on in the next file.
+    const begins = line === 1 && (header !== undefined || before.length > 0);
+    const found = begins ? this.#begin(header) : undefined;
     const errors: IntegrityError[] = found === undefined ? [] : [{ ...found, line: 1 }];
     return { head: this.#read(batch, errors), errors };
   }
