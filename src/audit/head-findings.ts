@@ -7,7 +7,8 @@ interface CosignedFacts {
 /** The findings about heads that witnesses cosigned. */
 export const witnessFindings = {
   'cosigned-rewritten': {
-    cause: 'A witness cosigned a head with another tree than the log has: the log was written anew.',
+    cause:
+      'A witness cosigned a head with another tree than the log has there, or the log has none there: it was written anew.',
     message: ({ seq, at }: CosignedFacts) =>
       `a witness cosigned another log up to record ${seq} (${at}): this one was written anew, or an old copy continued`,
   },

@@ -577,6 +577,21 @@ describe('whoever has the folder and the key of the seals', () => {
   });
 });
 
+test('head-unproven: a head of before the signed heads is under none', async () => {
+  const directory = await folder();
+  await write(directory, 3, { signingKey: undefined });
+  const options = {
+    directory,
+    keys: 'unknown',
+    publicKeys: [key.publicKey],
+    onBytes: () => undefined,
+  } as const;
+  const { heads } = await verify({ ...options, heads: [] });
+  await write(directory, 3);
+  const { alterations } = await verify({ ...options, heads });
+  expect(alterations).toMatchObject([{ kind: 'head-unproven', facts: { seq: 4 } }]);
+});
+
 describe('a log that somebody filled without a key takes no more memory than any other', () => {
   /** Writes one segment; the lines of each batch get a seal. */
   async function fill(batches: Iterable<readonly string[]>): Promise<string> {

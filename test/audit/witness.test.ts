@@ -351,6 +351,38 @@ describe('a log that does not continue what was cosigned', () => {
     });
   });
 
+  test('a log that was written anew without signed heads is found, though the next start begins a tree that is cosigned', async () => {
+    const { directory, follow, old } = await cosigned();
+    await rm(old, { recursive: true });
+    await rm(join(directory, REPLICA), { recursive: true });
+    await write(directory, 15, { signingKey: undefined });
+    await write(directory, 3);
+    expect((await check(directory, { witnessHeads: true })).kinds).toEqual([
+      'cosigned-rewritten',
+      'cosignature-missing',
+    ]);
+    const followed = follow(sink());
+    await followed.untilSent();
+    const found = await check(directory, { witnessHeads: true });
+    expect(found).toMatchObject({ kinds: ['cosigned-rewritten'], cosigned: 1, cosignedRecords: 4 });
+    expect(found.notes).not.toContain('cosigned-retired');
+  });
+
+  test('a log that got its signing key later is none, also once its first segments were retired', async () => {
+    const { directory, follow } = await scene();
+    await write(directory, 5, { signingKey: undefined });
+    await write(directory, 5);
+    const followed = follow(sink());
+    await followed.untilSent();
+    const heads = await witness.checkpoints();
+    const found = await check(directory, { witnessHeads: heads });
+    expect(found).toMatchObject({ kinds: [], cosigned: 1, cosignedRecords: 6 });
+    await followed.finish();
+    for (let run = 0; run < 2; run += 1) await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
+    const later = await check(directory, { witnessHeads: heads });
+    expect([later.kinds, later.notes]).toEqual([[], ['cosigned-retired', 'end-uncosigned']]);
+  });
+
   test('a log that was removed is found by the head that the witness has', async () => {
     const { directory, old } = await cosigned();
     await rm(old, { recursive: true });

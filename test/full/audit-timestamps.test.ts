@@ -3,6 +3,7 @@ import { appendFile, cp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Certificate, ContentInfo, SignedData, TimeStampResp } from 'pkijs';
+import type { AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { TimestampDelivery, type TimestampOptions } from '../../src/audit/shipping/head-deliveries.ts';
@@ -37,8 +38,8 @@ function sink(change: Partial<TimestampOptions> = {}): TimestampOptions {
 }
 
 /** Writes so many records and stops. */
-async function write(directory: string, records: number): Promise<void> {
-  const { audit } = await openTestAudit(directory, { signingKey: key.secret, segment: SEGMENT });
+async function write(directory: string, records: number, change: Partial<AuditOptions> = {}): Promise<void> {
+  const { audit } = await openTestAudit(directory, { signingKey: key.secret, segment: SEGMENT, ...change });
   for (let index = 0; index < records; index += 1) await recordAccess(audit, { requestId: `q${index}` });
   await audit.close('stop');
 }
@@ -213,6 +214,15 @@ describe('a verification finds', () => {
     await write(other.directory, 3);
     await cp(file, join(other.directory, REPLICA, '000000000001.stamped'));
     expect((await check(directory)).kinds).toEqual([]);
+    expect((await check(other.directory)).kinds).toEqual(['timestamp-mismatch']);
+  });
+
+  test('a log that was written anew without signed heads, and that the next start signs again', async () => {
+    const { file } = await stampedLog(3);
+    const other = await scene();
+    await write(other.directory, 5, { signingKey: undefined });
+    await write(other.directory, 1);
+    await cp(file, join(other.directory, REPLICA, '000000000001.stamped'));
     expect((await check(other.directory)).kinds).toEqual(['timestamp-mismatch']);
   });
 

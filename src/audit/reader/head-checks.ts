@@ -65,7 +65,7 @@ function factsOf(head: ExpectedHead): { seq: number; at: string } {
 class ExpectedHeads {
   /** By the number of the last record. */
   readonly #byLast = new Map<number, ExpectedHead[]>();
-  /** The first record that was compared, and the last one; 0: none was. */
+  /** The first record in a tree, and the last one; 0: none is. */
   start = 0;
   end = 0;
 
@@ -89,12 +89,15 @@ class ExpectedHeads {
     return heads.filter((head) => !wrong.includes(head));
   }
 
-  /** The heads that were not found, by their place: before the log, in it, or behind its end. */
-  get left(): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
+  /**
+   * The heads that were not found, by their place: before the log, in it, or behind its end. `oldest`: the first record of
+   * the log, in a tree or not. A log that was written anew without a tree has the records of a head in none.
+   */
+  left(oldest: number): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
     const heads = [...this.#byLast.values()].flat().sort((a, b) => lastOf(a) - lastOf(b));
     return {
-      before: heads.filter((head) => lastOf(head) < this.start),
-      within: heads.filter((head) => lastOf(head) >= this.start && lastOf(head) <= this.end),
+      before: heads.filter((head) => lastOf(head) < oldest),
+      within: heads.filter((head) => lastOf(head) >= oldest && lastOf(head) <= this.end),
       ahead: heads.filter((head) => lastOf(head) > this.end),
     };
   }
@@ -167,14 +170,18 @@ export class HeadChecks {
     }
   }
 
-  /** Findings that remain after the last segment. `isCopy`: the newest segments may be missing. */
-  *findings(isCopy: boolean): Generator<Finding> {
-    if (this.#options.witnesses !== undefined) yield* this.#cosignedFindings(isCopy);
-    if (this.#options.timestampAuthorities !== undefined) yield* this.#stampedFindings(isCopy);
+  /**
+   * Findings that remain after the last segment. `oldest`: the first record of the log. `isCopy`: the newest segments may
+   * be missing.
+   */
+  *findings(oldest: number, isCopy: boolean): Generator<Finding> {
+    if (this.#options.witnesses !== undefined) yield* this.#cosignedFindings(oldest, isCopy);
+    if (this.#options.timestampAuthorities !== undefined) yield* this.#stampedFindings(oldest, isCopy);
   }
 
-  *#cosignedFindings(isCopy: boolean): Generator<Finding> {
-    const { left, end } = this.#cosigned;
+  *#cosignedFindings(oldest: number, isCopy: boolean): Generator<Finding> {
+    const { end } = this.#cosigned;
+    const left = this.#cosigned.left(oldest);
     for (const head of left.within.slice(0, 1)) yield finding('cosigned-rewritten', factsOf(head));
     const kind = isCopy ? 'cosigned-ahead' : 'cosigned-truncated';
     for (const head of left.ahead.slice(-1)) yield finding(kind, { ...factsOf(head), end });
@@ -186,10 +193,10 @@ export class HeadChecks {
     else if (records > 0) yield finding('end-uncosigned', { records, at: formatTime(time) });
   }
 
-  *#stampedFindings(isCopy: boolean): Generator<Finding> {
+  *#stampedFindings(oldest: number, isCopy: boolean): Generator<Finding> {
     yield* this.#stampFindings;
     // Not those before the log: retention may have ended between the removal of a segment and that of its heads.
-    const { within, ahead } = this.#stamped.left;
+    const { within, ahead } = this.#stamped.left(oldest);
     const wrong = isCopy ? within : [...within, ...ahead];
     for (const { seq, at: time } of wrong.slice(0, 1).map(factsOf)) {
       yield finding('timestamp-mismatch', { seq, time });

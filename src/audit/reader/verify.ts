@@ -173,7 +173,8 @@ class LogCheck {
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
     const { isCopy = false } = this.#options;
-    for (const found of this.#headChecks.findings(isCopy)) this.#add(found);
+    const { nextSeq: oldest = 1 } = this.#start ?? {};
+    for (const found of this.#headChecks.findings(oldest, isCopy)) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
@@ -334,7 +335,7 @@ class LogCheck {
 
   /** Without their key, seals can be copied: only a signed head shows that the records of a head are those of the log. */
   #checkProven({ seq, source }: ExpectedHead): void {
-    if (this.#trees === undefined || seq <= this.#trees.provenEnd) return;
+    if (this.#trees === undefined || this.#trees.isProven(seq)) return;
     this.#add(finding(source === GIVEN ? 'head-unproven' : 'worker-head-unproven', { seq, source }));
   }
 

@@ -75,8 +75,9 @@ export class TreeWalk {
   /** Checkpoints that were right, and records under them. */
   checkpoints = 0;
   records = 0;
-  /** Number of the last record under one; 0: there is none. */
-  provenEnd = 0;
+  /** Numbers of the first and the last record under one; 0: there is none. */
+  #provenStart = 0;
+  #provenEnd = 0;
 
   constructor(options: TreeWalkOptions) {
     this.#options = options;
@@ -85,6 +86,11 @@ export class TreeWalk {
   /** The tree of all records so far; undefined: there is none, or it cannot be told. */
   get tree(): LogTree | undefined {
     return this.#lost ? undefined : this.#current;
+  }
+
+  /** True if a checkpoint that was right covers that record. 0, before the first record, needs none. */
+  isProven(seq: number): boolean {
+    return seq === 0 || (seq >= this.#provenStart && seq <= this.#provenEnd);
   }
 
   /** Records of the present tree after its last checkpoint. */
@@ -210,7 +216,8 @@ export class TreeWalk {
     }
     this.checkpoints += 1;
     this.records += tree.size - this.#signedSize;
-    this.provenEnd = first + tree.size - 1;
+    this.#provenStart ||= first;
+    this.#provenEnd = first + tree.size - 1;
     this.#signedSize = tree.size;
     [this.#earliest, this.#latest] = ['', ''];
     this.#since = line + 1;
