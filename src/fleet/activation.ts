@@ -10,20 +10,21 @@ type Member = Pick<RemoteWorker, 'isGone' | 'silent' | 'inTurn' | 'begin' | 'kil
 /**
  * Activates a configuration in each of these workers on its own, as soon as that one has prepared it, so that none waits
  * for one that is slow. The first that responds decides whether it can be used. `stays`: false for a worker that is about
- * to end, which does not count.
+ * to end, which does not count. `followers`: workers that activate it, too, and never decide.
  * @throws Error if it cannot be used; then no worker uses it
  */
 export async function activateIn<W extends Member>(
   members: readonly W[],
   setup: AppSetup,
   stays: (worker: W) => boolean,
+  followers: readonly W[] = [],
 ): Promise<Activation> {
   const transferred = toTransfer(setup);
   const decision = Promise.withResolvers<readonly string[]>();
   const counts = (worker: W): boolean => !worker.isGone && stays(worker);
-  const activate = async (worker: W): Promise<void> => {
+  const activate = async (worker: W, decide: (changed: readonly string[]) => void): Promise<void> => {
     try {
-      decision.resolve(await worker.calls.prepare(transferred));
+      decide(await worker.calls.prepare(transferred));
     } catch (error) {
       if (!counts(worker)) throw error;
       decision.reject(error);
@@ -40,13 +41,13 @@ export async function activateIn<W extends Member>(
     }
     await worker.calls.commit();
   };
-  const activated = members.map((worker) => worker.inTurn(() => activate(worker)));
-  void Promise.allSettled(activated).then(() => decision.reject(new NoWorkerError()));
-  const changed = await decision.promise;
-  const settled = settledIn(members, activated, counts);
+  const deciding = members.map((worker) => worker.inTurn(() => activate(worker, decision.resolve)));
+  void Promise.allSettled(deciding).then(() => decision.reject(new NoWorkerError()));
+  const following = followers.map((worker) => worker.inTurn(() => activate(worker, () => {})));
+  const settled = settledIn([...members, ...followers], [...deciding, ...following], counts);
   // The caller awaits it later, and gets the error.
   settled.catch(() => undefined);
-  return { changed, settled };
+  return { changed: await decision.promise, settled };
 }
 
 /**

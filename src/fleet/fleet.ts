@@ -315,12 +315,14 @@ export class Fleet implements Workers {
 
   async #activate(setup: AppSetup): Promise<Activation> {
     const isClosing = this.#closing !== undefined;
-    // While the gateway drains, workers take new credentials until their last request has left.
-    const members = isClosing ? this.#of('draining') : [...this.#of('serving'), ...this.#of('opening')];
+    // Workers that drain serve requests until the last one has left: after an upgrade beside others, which decide.
+    const draining = this.#of('draining');
+    const members = isClosing ? draining : [...this.#of('serving'), ...this.#of('opening')];
+    const followers = isClosing ? [] : draining;
     // One that drains refuses once its last request has left. Killed, it would lose its last records and counts.
     const stays = (worker: RemoteWorker): boolean => this.#workers.get(worker) !== 'draining';
     const [activation, inUse] = await Promise.all([
-      activateIn(members, setup, stays),
+      activateIn(members, setup, stays, followers),
       this.#versions.inUse(members),
     ]);
     // For workers that start later: those that serve have these versions.

@@ -65,6 +65,23 @@ test('one that cannot follow the others is replaced', async () => {
   expect([quick.did, odd.did]).toEqual([['commit'], ['kill']]);
 });
 
+test('a follower has prepared it first, and waits for the decision of the others, whatever it is', async () => {
+  const [follower, slow] = [new TestWorker(), new TestWorker()];
+  follower.prepared.resolve(['anonymous']);
+  const activated = activateIn([slow], setup, stays, [follower]);
+  await follower.prepared.promise;
+  expect(follower.did).toEqual([]);
+  slow.prepared.resolve(['clients']);
+  const { changed, settled } = await activated;
+  await settled;
+  expect([changed, follower.did, slow.did]).toEqual([['clients'], ['commit'], ['commit']]);
+  const error = new Error('cannot be built');
+  slow.calls.prepare = () => Promise.reject(error);
+  await expect(activateIn([slow], setup, stays, [follower])).rejects.toBe(error);
+  await expect(activateIn([], setup, stays, [follower])).rejects.toThrow('no worker serves at the moment');
+  expect(follower.did).toEqual(['commit', 'abandon', 'abandon']);
+});
+
 test('without a worker nothing is activated', async () => {
   await expect(activateIn([], setup, stays)).rejects.toThrow('no worker serves at the moment');
 });

@@ -48,6 +48,7 @@ class TestPlane {
     this.setups.push(setup);
     return { changed: [] };
   };
+  abandon = (): void => void this.did.push('abandon');
   commit = (): void => void this.did.push('commit');
   settle = async (): Promise<void> => {};
   drain = async (): Promise<void> => {};
@@ -199,6 +200,37 @@ test.each(['first', 'last'])(
     expect([busy.did, killed]).toEqual([['reopen', 'commit'], []]);
   },
 );
+
+test('workers that an upgrade replaces follow a reload while they drain, and do not decide about it', async () => {
+  const [drains, leaves] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const [old, renewed] = [new TestPlane(), new TestPlane()];
+  old.drain = () => {
+    drains.resolve();
+    return leaves.promise;
+  };
+  const { setup, fleet, killed } = await fleetOf(1, async (process) => (process === 1 ? old : renewed));
+  closing.push(leaves.resolve);
+  await fleet.start();
+  const upgraded = fleet.upgrade();
+  await drains.promise;
+  await (await fleet.activate(setup)).settled;
+  const prepare = renewed.prepare;
+  renewed.prepare = async () => {
+    await turn();
+    throw new Error('cannot be built');
+  };
+  await expect(fleet.activate(setup)).rejects.toThrow('cannot be built');
+  renewed.prepare = prepare;
+  old.prepare = () => Promise.reject(new Error('the gateway is shutting down'));
+  await (await fleet.activate(setup)).settled;
+  leaves.resolve();
+  await upgraded;
+  expect([old.did, renewed.did, killed]).toEqual([
+    ['reopen', 'commit', 'abandon'],
+    ['reopen', 'commit', 'commit'],
+    [],
+  ]);
+});
 
 test('a worker that starts adopts the version that others were promoted to, whoever ends or is late meanwhile', async () => {
   const planes = new Map<number, TestPlane>();

@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
+import { Agent, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
@@ -19,6 +20,7 @@ import {
 import { useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { TOKEN_HASHES } from '../../support/operator.ts';
 import { gateway as run } from '../../support/program.ts';
 import { openScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
@@ -94,6 +96,32 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
   await until(async () => (await requests()) === counted + (answered ?? 0));
   const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
   expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
+});
+
+test('a reload holds in old workers of an upgrade, too, which serve open connections until they leave', async () => {
+  const top = {
+    listen: { port: 0, limits: { keepAliveTimeout: '100s' } },
+    drain: { timeout: '100s' },
+    control: { port: 0, ...TOKEN_HASHES },
+  };
+  await using scene = await openScene({ workers: 2, top });
+  const { gateway } = scene;
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  closing.push(() => agent.destroy());
+  const ask = async () => {
+    const sent = request(`${gateway.origin}${authors}`, { agent }).end();
+    const [response]: [IncomingMessage] = (await once(sent, 'response')) as never;
+    response.resume();
+    await once(response, 'end');
+    return { status: response.statusCode, reused: sent.reusedSocket };
+  };
+  expect(await ask()).toEqual({ status: 200, reused: false });
+  process.kill(gateway.pid, 'SIGUSR2');
+  const upgraded = 'upgrade: the new workers serve; the old ones drain';
+  await until(() => gateway.logged.some(({ msg }) => msg === upgraded));
+  await allowNobody(scene);
+  expect(await reload(scene)).toBe(200);
+  expect(await ask()).toEqual({ status: 401, reused: true });
 });
 
 test('SIGTERM in an upgrade ends old and new workers', async () => {
