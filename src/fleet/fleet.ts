@@ -120,8 +120,8 @@ export class Fleet implements Workers {
   renewTls(renewal: TlsRenewal): void {
     const listenTls = this.#setup.listenTls.with(renewal.listener, renewal.tls);
     this.#setup = { ...this.#setup, listenTls };
-    // One that starts gets it with the setup.
-    for (const worker of this.#opened) worker.begin((calls) => calls.renewTls(renewal));
+    // One that starts gets it with the setup. In another one, a reload under way would bring the certificate before back.
+    for (const worker of this.#opened) worker.begin((calls) => worker.inTurn(() => calls.renewTls(renewal)));
   }
 
   reopenAccessLog(): void {

@@ -60,7 +60,7 @@ export class RemoteWorker {
   /** Calls in a row that it has not answered yet. */
   #unanswered = 0;
   #silence = Promise.withResolvers<void>();
-  /** The last activation. */
+  /** The last steps of `inTurn`. */
   #turn: Promise<unknown> = Promise.resolve();
   #beats: NodeJS.Timeout | undefined;
   #auditFrom = 0;
@@ -154,7 +154,10 @@ export class RemoteWorker {
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
   }
 
-  /** Runs the steps of an activation after those of the one before: a worker keeps what one has prepared. */
+  /**
+   * Runs the steps of an activation after those of the one before: a worker keeps what one has prepared. Also what the
+   * commit of one under way would undo.
+   */
   inTurn<T>(steps: () => Promise<T>): Promise<T> {
     const done = Promise.allSettled([this.#turn]).then(steps);
     this.#turn = done;

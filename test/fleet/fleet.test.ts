@@ -134,6 +134,24 @@ test('a worker that starts gets another certificate and a renamed access log onc
   expect(plane.did).toEqual(['commit', 'reopen', 'reopen']);
 });
 
+test('a certificate that is renewed while a worker still prepares a configuration follows the commit of that one', async () => {
+  const prepared = Promise.withResolvers<{ changed: string[] }>();
+  const [quick, slow] = [new TestPlane(), new TestPlane()];
+  slow.prepare = () => prepared.promise;
+  const { setup, fleet } = await fleetOf(2, async (process) => (process === 1 ? quick : slow));
+  await fleet.start();
+  const { settled } = await fleet.activate(setup);
+  fleet.renewTls({ listener: 0, tls: { cert: 'renewed' } as ListenTls });
+  await until(() => quick.did.includes('renew'));
+  prepared.resolve({ changed: [] });
+  await settled;
+  await until(() => slow.did.includes('renew'));
+  expect([quick.did, slow.did]).toEqual([
+    ['reopen', 'commit', 'renew'],
+    ['reopen', 'commit', 'renew'],
+  ]);
+});
+
 test('a worker that ends while another one is still starting is replaced', async () => {
   const opened = Promise.withResolvers<void>();
   const { fleet, ends, serves } = await fleetOf(2, async (process) => {
