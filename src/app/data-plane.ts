@@ -40,6 +40,7 @@ import {
   restoreAll,
   type ServedDeployment,
   type SharedUpstreamDeps,
+  takeOverVersions,
   testTarget,
   warnOfMissingAddresses,
   withOther,
@@ -187,6 +188,7 @@ export class DataPlane implements Workers, Worker {
     }
     const { deployments: before } = this.#active;
     this.#active = { setup, deployments, identification };
+    takeOverVersions(deployments, before);
     this.#gateway.configure(gateway);
     applyLimits();
     for (const [listener, tls] of setup.listenTls.entries()) {

@@ -95,6 +95,22 @@ function wayTo(
   return { upstream: new Upstream(options, deps, addresses, running?.upstream), options };
 }
 
+/**
+ * Lets upstreams that replace others go on with the versions in use there, which may have been promoted or rolled back.
+ * Synchronous, at the commit: another promotion until then would be lost.
+ */
+export function takeOverVersions(
+  deployments: readonly ServedDeployment[],
+  before: readonly ServedDeployment[],
+): void {
+  const known = new Map(before.map(({ name, upstream }) => [name, upstream]));
+  for (const { name, upstream } of withOther(deployments, before)) {
+    const former = known.get(name);
+    if (former === undefined) continue;
+    for (const address of upstream.addresses) address.takeOver([former.preferred, ...former.addresses]);
+  }
+}
+
 /** Gives an upstream exactly the credentials of the active setup, and the neutral target that tests them. */
 export function offerCredentials(setup: AppSetup, deployment: ServedDeployment): void {
   const { name, upstream, options } = deployment;

@@ -111,6 +111,19 @@ export class Rotation<V> {
   }
 
   /**
+   * Takes over the state of each version in another rotation; false: it does not have the one in use here, or the other
+   * way round, and nothing changes.
+   */
+  takeOver(stateOf: (version: V) => RotationState | undefined): boolean {
+    const inUse = this.#entries.find(({ version }) => stateOf(version) === 'in-use');
+    if (inUse === undefined || stateOf(this.inUse) === undefined) return false;
+    for (const entry of this.#entries) entry.state = stateOf(entry.version) ?? entry.state;
+    const others = this.#entries.filter((entry) => entry !== inUse);
+    this.#set(inUse, others);
+    return true;
+  }
+
+  /**
    * Puts a version in use. The former one stays as fallback if the sources hold it or `keepsFormer` is true. Returns
    * the version that left; undefined: none.
    */

@@ -161,6 +161,18 @@ export class UpstreamAddress implements ExchangeObserver {
     this.#credentials.get(set.name)?.offer(set);
   }
 
+  /**
+   * Goes on with the states of versions at the first of these addresses, unless this one has a credential in common with
+   * them.
+   */
+  takeOver(former: readonly UpstreamAddress[]): void {
+    for (const [name, { versions }] of this.#credentials) {
+      const known = former.flatMap((each) => each.credential(name)?.versions ?? []);
+      const [first] = known;
+      if (first !== undefined && !known.includes(versions)) versions.takeOver(first);
+    }
+  }
+
   has({ credential, version }: VersionChoice): boolean {
     return this.#credentials.get(credential)?.versions.named(version) !== undefined;
   }

@@ -114,6 +114,15 @@ export class Versions {
     for (const version of left) this.#close(version);
   }
 
+  /** Goes on with the states of versions at the upstream that is replaced by the one of this credential. */
+  takeOver({ all, rotation, shared }: Versions): void {
+    const before = this.inUse;
+    const states = new Map(all.map((each) => [each.version, rotation.stateOf(each)]));
+    if (!this.rotation.takeOver(({ version }) => states.get(version))) return;
+    this.shared.retryAt = shared.retryAt;
+    if (this.inUse !== before) this.note('promoted', this.all, { by: 'operator' });
+  }
+
   /** An upstream uses the credential from now on. */
   attach(transport: Transport): void {
     this.#draining.delete(transport);
@@ -280,7 +289,7 @@ export class SharedEvidence {
   #claimed: { readonly version: CredentialVersion; readonly until: number } | undefined;
   #isClaiming = false;
   /** When a version that waits is to be tried again. */
-  #retryAt = 0;
+  retryAt = 0;
   /** When notes of other processes count again against refusals here. */
   #nextNote = 0;
   /** When they count again for a version that waits. */
@@ -327,7 +336,7 @@ export class SharedEvidence {
       this.#retry(waiting, now + TURN_MS);
       return;
     }
-    if (now >= this.#retryAt) await this.claim(waiting);
+    if (now >= this.retryAt) await this.claim(waiting);
   }
 
   /** True if this process is the one to try the next version; if it is not, the version waits. */
@@ -343,7 +352,7 @@ export class SharedEvidence {
       return true;
     }
     this.#claimed = undefined;
-    this.#retryAt = this.#deps.clock.now() + TURN_MS;
+    this.retryAt = this.#deps.clock.now() + TURN_MS;
     this.#rotation.postpone(next);
     return false;
   }
@@ -351,7 +360,7 @@ export class SharedEvidence {
   /** The upstream did not accept it: no process tries it for a while. */
   wait(next: CredentialVersion): void {
     this.#claimed = undefined;
-    this.#retryAt = this.#deps.clock.now() + WAITING_MS;
+    this.retryAt = this.#deps.clock.now() + WAITING_MS;
     void this.#lead(next, WAITING_MS);
   }
 

@@ -31,6 +31,32 @@ test('a rejected candidate is a candidate no more, and can still be promoted', (
   expect(statesOf(rotation)).toEqual(['new in-use', 'old fallback']);
 });
 
+describe('states of another rotation', () => {
+  test('are taken over; a version that is new here keeps its own', () => {
+    const before = new Rotation('old');
+    before.offer('new', 'next');
+    before.reject('new');
+    before.reject('next');
+    const rotation = new Rotation('new');
+    rotation.offer('new', 'other', ['old']);
+    expect(rotation.takeOver((version) => before.stateOf(version))).toBe(true);
+    expect(statesOf(rotation)).toEqual(['old in-use', 'new rejected', 'other candidate']);
+  });
+
+  test.each([
+    ['the one in use there is missing here', 'new'],
+    ['the one in use here is new', 'newer'],
+  ])('are not if %s', (_, current) => {
+    const before = new Rotation('old');
+    before.offer('new');
+    const rotation = new Rotation(current);
+    if (current === 'newer') rotation.offer('newer', undefined, ['old']);
+    const states = statesOf(rotation);
+    expect(rotation.takeOver((version) => before.stateOf(version))).toBe(false);
+    expect(statesOf(rotation)).toEqual(states);
+  });
+});
+
 describe('the next version', () => {
   test('waits when it is rejected, and is a candidate again when it is due', () => {
     const rotation = rotating();

@@ -53,6 +53,26 @@ describe('the state of a version', () => {
   });
 });
 
+describe('the versions at an upstream that replaces another one', () => {
+  test('have the states that they had there, and the next one waits as long', () => {
+    const before = versionsOf({ next: NEW });
+    before.refuse('8');
+    const after = versionsOf({ next: NEW });
+    after.versions.takeOver(before.versions);
+    expect(after.states()).toEqual(['7 in-use', '8 waiting']);
+    expect(after.versions.shared.retryAt).toBe(before.versions.shared.retryAt);
+    expect(after.versions.shared.retryAt).toBeGreaterThan(0);
+  });
+
+  test('are used in the order that they had there', () => {
+    const before = versionsOf({ current: NEW });
+    before.versions.promote(before.named('8'), 'operator');
+    const after = versionsOf({ next: NEW });
+    after.versions.takeOver(before.versions);
+    expect(after.states()).toEqual(['8 in-use', '7 fallback']);
+  });
+});
+
 test('requests fail when every version is refused', () => {
   const { versions, refuse } = versionsOf({ former: [NEW] });
   const seen = ['7', '8'].map((name) => {

@@ -243,6 +243,49 @@ describe('a reload and credentials:', () => {
     });
   });
 
+  describe.each<[string, Record<string, unknown>]>([
+    ['trusts other servers', { tls: { minVersion: 'TLSv1.3' } }],
+    ['leaves from another address', { egress: { localAddress: '127.0.0.1' } }],
+  ])('a reload after which the gateway %s', (_, settings) => {
+    const account = { username: 'demo-user', password: 'demo-api-key', sites: ['demo'] };
+
+    test('leaves the version in use that was promoted', async () => {
+      const pair = await startScene({ behaviour: { accounts: [{ ...account, otherPasswords: ['later'] }] } });
+      const { simulator, gateway, get } = pair;
+      expect((await get(authors)).status).toBe(200);
+      gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+      await gateway.plane.promote([{ deployment: NAME, credential: NAME, version: '2' }]);
+      simulator.set(NAME, { accounts: [{ ...account, password: 'later' }] });
+      await reload(pair, { next: 'later', settings });
+      expect((await get(authors)).status).toBe(200);
+      expect(wrong(pair)).toBe(0);
+    });
+
+    test('tries no version again that was rejected', async () => {
+      const pair = await startScene({ behaviour: { accounts: [account] } });
+      const { gateway, get } = pair;
+      expect((await get(authors)).status).toBe(200);
+      await reload(pair, { password: 'wrong' });
+      expect((await get(authors)).status).toBe(200);
+      const states = async () => (await gateway.plane.state()).deployments[0]?.credentials;
+      await until(async () => (await states())?.[1]?.rejected === true);
+      const [before, known] = [wrong(pair), await states()];
+      await reload(pair, { password: 'wrong', settings });
+      expect((await get(authors)).status).toBe(200);
+      expect([wrong(pair), await states()]).toEqual([before, known]);
+    });
+
+    test('begins with a password that it brings itself', async () => {
+      const pair = await startScene({ behaviour: { accounts: [account] } });
+      const { simulator, get } = pair;
+      expect((await get(authors)).status).toBe(200);
+      simulator.set(NAME, { accounts: [{ ...account, password: 'later' }] });
+      await reload(pair, { password: 'later', settings });
+      expect((await get(authors)).status).toBe(200);
+      expect(wrong(pair)).toBe(0);
+    });
+  });
+
   test('a credential that was accepted before is refused only after a probe', async () => {
     const pair = await startScene({ behaviour: { staleFlag: 'never' } });
     const { simulator, gateway } = pair;
