@@ -311,6 +311,7 @@ export class DataPlane implements Workers, Worker {
       metrics: await takeSnapshot(registry, names),
       lines,
       refusals: [],
+      keysSeen: typeof metrics === 'string' ? this.#gateway.keysSeen.all : [],
       auditPosition: position,
       auditHead: this.#deps.audit.head,
     };

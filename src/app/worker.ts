@@ -6,6 +6,7 @@ import type { AuditLines } from '../control/snapshot.ts';
 import type { FormerState, WorkerState, WorkersState } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
 import type { CountedRefusal } from '../gateway/error-log.ts';
+import type { SeenKey } from '../gateway/keys-seen.ts';
 import type { ListenTls } from '../gateway/listener.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
@@ -63,6 +64,8 @@ export interface WorkerReport {
   readonly lines: readonly AuditLine[];
   /** Refusals of clients, in the last report of a worker: the primary goes on with them. */
   readonly refusals: readonly CountedRefusal[];
+  /** When API keys were last seen; empty unless all counts were asked for, which are read every few seconds. */
+  readonly keysSeen: readonly SeenKey[];
   /** Position after these lines; undefined: none were asked for. */
   readonly auditPosition: number | undefined;
   /** The end of its audit log; undefined: none is written. */

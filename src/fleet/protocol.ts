@@ -7,7 +7,7 @@ import type { TransferredSetup } from '../setup/transfer.ts';
  * Version of what primary and workers call of each other. In an upgrade, they can be of different versions of the
  * program.
  */
-export const PROTOCOL = 11;
+export const PROTOCOL = 12;
 
 /** Name of the service that each worker is for its primary. */
 const SERVICE = 'worker';

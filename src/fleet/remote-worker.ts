@@ -35,7 +35,7 @@ interface Wanted extends Contents {
 export const STATE_ONLY: Wanted = { metrics: [], withState: true, withLines: false };
 
 /** The part of a report that counts once, at the next collection. */
-type Collected = Pick<WorkerReport, 'metrics' | 'lines' | 'refusals'>;
+type Collected = Pick<WorkerReport, 'metrics' | 'lines' | 'refusals' | 'keysSeen'>;
 
 /** A report that is to be asked for when the one before has come. */
 interface QueuedReport {
@@ -256,7 +256,7 @@ export class RemoteWorker {
   };
 
   #accept(report: WorkerReport): void {
-    const { auditPosition = this.#auditFrom, metrics, lines, refusals } = report;
+    const { auditPosition = this.#auditFrom, metrics, lines, refusals, keysSeen } = report;
     // While the worker drains, other reports have lines that its last one has, too.
     const known = Math.max(0, this.#auditFrom - (auditPosition - lines.length));
     this.#auditFrom = Math.max(this.#auditFrom, auditPosition);
@@ -266,7 +266,7 @@ export class RemoteWorker {
     if (this.#hasEnded) return;
     // Readiness asks for states alone, any number of times between two collections.
     if (metrics.length === 0 && lines.length === 0 && refusals.length === 0) return;
-    this.#received.push({ metrics, lines: lines.slice(known), refusals });
+    this.#received.push({ metrics, lines: lines.slice(known), refusals, keysSeen });
   }
 }
 

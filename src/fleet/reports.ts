@@ -9,6 +9,7 @@ import type { AuditLines } from '../control/snapshot.ts';
 import { addFormer, type FormerState, NO_FORMER } from '../control/state.ts';
 import type { AuditLine } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/error-log.ts';
+import { KeysSeen } from '../gateway/keys-seen.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import type { Contents, RemoteWorker } from './remote-worker.ts';
 
@@ -31,6 +32,8 @@ export class Reports {
   readonly #lines = new RecentLines();
   /** Of workers that have drained. */
   readonly #refusals = new ClientRefusals();
+  /** Of all workers, as they reported last. */
+  readonly #keysSeen = new KeysSeen();
   /** Of workers that have ended. */
   #former = NO_FORMER;
   #linesWantedAt = Number.NEGATIVE_INFINITY;
@@ -71,10 +74,11 @@ export class Reports {
   /** The end of a worker must be noted whatever it reports. */
   #collect(worker: RemoteWorker): void {
     isolate(() => {
-      for (const { metrics, lines, refusals } of worker.takeReports()) {
+      for (const { metrics, lines, refusals, keysSeen } of worker.takeReports()) {
         this.#deps.merged.set(worker.number, metrics);
         this.#lines.add(lines);
         this.#refusals.keep(refusals);
+        this.#keysSeen.keep(keysSeen);
       }
     });
   }
@@ -87,11 +91,12 @@ export class Reports {
     );
   }
 
-  /** The use of a client at all workers that respond in time, and at those that have drained. */
+  /** The use of a client at all workers that respond in time, and at those that have ended. */
   async clientUse(workers: readonly RemoteWorker[], client: string): Promise<ClientUse> {
     const asked = await Promise.allSettled(workers.map(({ calls }) => calls.clientUse(client)));
     const uses = asked.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []));
-    return mergeClientUse([...uses, { limits: null, refusals: this.#refusals.of(client), keys: [] }]);
+    const former = { limits: null, refusals: this.#refusals.of(client), keys: this.#keysSeen.of(client) };
+    return mergeClientUse([...uses, former]);
   }
 }
 

@@ -59,7 +59,7 @@ class TestPlane {
   report = async (_options: ReportOptions): Promise<object> => {
     const credentials = [{ credential: 'c', version: this.version, inUse: true }];
     const state = { stage: 'serving', serves: true, errors: [], deployments: [{ name: 'd', credentials }] };
-    return { state, metrics: [], lines: [], refusals: [] };
+    return { state, metrics: [], lines: [], refusals: [], keysSeen: [] };
   };
 }
 
@@ -182,7 +182,7 @@ test.each(['asked for', 'not asked for'])(
     plane.report = async ({ withState }) => {
       const state = { stage: 'serving', serves: true, errors: [], deployments: [], audit };
       setImmediate(reported.resolve);
-      return { state: withState ? state : undefined, metrics: [], lines: [], refusals: [] };
+      return { state: withState ? state : undefined, metrics: [], lines: [], refusals: [], keysSeen: [] };
     };
     const { fleet, ends } = await fleetOf(1, async (process) => (process === 1 ? plane : new TestPlane()));
     await fleet.start();

@@ -42,6 +42,7 @@ test('audit lines that another report has while the worker drains come once', as
     lines:
       auditFrom === undefined ? [] : seqs.map((seq) => ({ seq }) as AuditLine).slice(Math.max(1, auditFrom)),
     refusals: [],
+    keysSeen: [],
     auditPosition: auditFrom === undefined ? undefined : seqs.length,
     auditHead: undefined,
   });
@@ -86,9 +87,10 @@ test('reports that only a state was wanted of leave nothing to collect, however 
     metrics: options.metrics === 'all' ? metrics : [],
     lines: [],
     refusals: [],
+    keysSeen: [],
   }));
   for (let asked = 0; asked < 3; asked += 1) await remote.update(STATE_ONLY);
   expect([remote.state, remote.takeReports()]).toEqual([state, []]);
   await remote.update({ metrics: 'all', withState: true, withLines: false });
-  expect(remote.takeReports()).toEqual([{ metrics, lines: [], refusals: [] }]);
+  expect(remote.takeReports()).toEqual([{ metrics, lines: [], refusals: [], keysSeen: [] }]);
 });

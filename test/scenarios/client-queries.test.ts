@@ -118,6 +118,8 @@ test('what a client was refused since the start, when it was seen, and errors, s
   const seen = await lastSeen();
   expect(seen).toBeGreaterThanOrEqual(started);
   expect(seen).toBeLessThanOrEqual(Date.now());
+  const keys = async () => JSON.parse((await client('reporting')).text).keys;
+  const known = await keys();
   const old = await scene.gateway.workers();
   process.kill(scene.gateway.pid, 'SIGUSR2');
   await until(async () => {
@@ -125,6 +127,8 @@ test('what a client was refused since the start, when it was seen, and errors, s
     return now.length === 2 && now.every((pid) => !old.includes(pid));
   });
   expect(await lastSeen()).toBe(seen);
+  expect(await keys()).toEqual(known);
+  expect(known).toMatchObject([{ lastSeen: expect.any(Number) }]);
   expect(await send(`${PATH}/other`)).toBe(403);
   expect(await lastSeen()).toBeGreaterThan(seen);
   const { refusals } = JSON.parse((await client('reporting')).text);
