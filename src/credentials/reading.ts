@@ -268,7 +268,7 @@ interface WatchOptions {
   readonly versions: CredentialVersions;
   /** The credentials that were read last. */
   readonly known: Credentials;
-  /** Called when the content has changed; false: it is not in use, and is passed again until it is. */
+  /** Called when the content has changed; false: it is not in use, and what is there is passed again until it is. */
   readonly onChange: (credentials: Credentials) => Promise<boolean>;
   /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
   readonly onError: (error: CredentialError) => void;
@@ -282,7 +282,7 @@ interface WatchOptions {
  */
 export function watchCredentials(options: WatchOptions): FileWatch {
   const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
-  let known = versionsIn(options.known);
+  let known: string | undefined = versionsIn(options.known);
   let lastError = '';
   const watch = new FileWatch(
     watchedFiles(options),
@@ -293,6 +293,8 @@ export function watchCredentials(options: WatchOptions): FileWatch {
         lastError = '';
         const now = versionsIn(found);
         if (watch.closed || now === known) return true;
+        // What was in use may be put back: then it is passed, too, so that the failure ends.
+        known = undefined;
         if (!(await onChange(found))) return false;
         known = now;
         return true;

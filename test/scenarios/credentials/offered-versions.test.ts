@@ -71,6 +71,22 @@ test('a rotated secret whose activation fails is activated again until it is in 
   expect(seen[3]).toBe('3');
 });
 
+test('a rotated secret whose activation failed is refused no more once the one before is put back', async () => {
+  let fails = true;
+  const seen: (string | undefined)[] = [];
+  const { reloads, rotate, refusals } = await watching((setup) => {
+    if (fails) throw new Error('a worker has ended');
+    seen.push(versionOf(setup));
+    return { settled: Promise.resolve() };
+  });
+  await rotate('two');
+  await until(() => refusals() === 1);
+  fails = false;
+  await rotate('one');
+  await until(() => reloads.state.refused === null);
+  expect(seen.at(-1)).toBe('1');
+});
+
 test('a rotated secret that was offered to some deployments only is activated again', async () => {
   const seen: (string | undefined)[] = [];
   const { rotate } = await watching((setup) => {
