@@ -256,7 +256,8 @@ export class Actions implements GatewayActions {
   async #prepareWithdrawal(credential: string, described: string | undefined): Promise<Prepared> {
     const action = 'withdraw';
     const next = await this.#credentials.withdrawable(credential, described);
-    const { version, section, entries } = next;
+    const { version, section } = next;
+    const entries = [...next.entries.keys()];
     const effects = [
       `Version ${version} is removed from ${section.file} (${entries.join(', ')}), and dropped in all workers of this gateway.`,
       'The version in use stays in use.',

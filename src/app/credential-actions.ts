@@ -6,7 +6,7 @@ import type { ActionRequest, VersionAt } from '../control/gateway-actions.ts';
 import type { CredentialVersionState, GatewayState } from '../control/state.ts';
 import { type CredentialSources, sealedEntriesOf } from '../credentials/reading.ts';
 import { SealedError, type SealedSection } from '../credentials/sealed-file.ts';
-import { changeEntries, SealingError, withdraw } from '../credentials/sealing.ts';
+import { changeEntries, type EntryChange, SealingError, withdraw } from '../credentials/sealing.ts';
 import { type ProcessContext, SourceReader } from '../credentials/sources.ts';
 import type { SetupSource } from '../setup/setup.ts';
 import type { VersionTest } from '../upstream/credential.ts';
@@ -37,8 +37,8 @@ interface SealedNext {
   readonly version: string;
   readonly section: SealedSection;
   readonly context: ProcessContext;
-  /** The entries that it comes from. */
-  readonly entries: readonly string[];
+  /** The entries that it comes from, with the next version of each in the file. */
+  readonly entries: ReadonlyMap<string, number>;
 }
 
 type Held = CredentialVersionState & { readonly deployment: string };
@@ -127,17 +127,12 @@ export class CredentialActions {
    * @throws ControlError otherwise
    */
   async withdrawable(credential: string, described: string | undefined): Promise<SealedNext> {
-    // The file may hold another one that no watch has seen yet.
-    if (described !== undefined) await this.#deps.reloads.readCredentials();
     const { config, credentials } = this.#deps.reloads.active;
     const given = ownEntry(config.credentials, credential);
     const version = credentials.get(credential)?.next?.version;
     if (given === undefined) throw new ControlError('target-unknown');
     if (version === undefined) throw new ControlError('nothing-to-withdraw');
-    if (described !== undefined && described !== version) {
-      const detail = `Version ${described} of ${credential} is not its next version any more, so nothing is withdrawn: start the action again.`;
-      throw new ControlError('nothing-to-withdraw', detail);
-    }
+    if (described !== undefined && described !== version) throw replaced(credential, described);
     if (given.next !== undefined) {
       const place = `credentials.${credential}.next`;
       const detail = `The next version of ${credential} is ${place} of the configuration: remove it there, and reload.`;
@@ -147,8 +142,15 @@ export class CredentialActions {
     const { sealed: section } = config;
     if (section === undefined || context === undefined) throw new ControlError('nothing-to-withdraw');
     const values = await new SourceReader(context, section).sealed().catch(notChanged);
-    const entries = sealedEntriesOf(given).filter((name) => values.get(name)?.next !== undefined);
-    if (entries.length === 0) throw new ControlError('nothing-to-withdraw');
+    const entries = new Map<string, number>();
+    for (const name of sealedEntriesOf(given)) {
+      const next = values.get(name)?.next;
+      if (next !== undefined) entries.set(name, next.version);
+    }
+    if (entries.size === 0) throw new ControlError('nothing-to-withdraw');
+    // The entries may be of another one, which no watch has seen yet.
+    if (described !== undefined) await this.#deps.reloads.readCredentials();
+    if (this.#nextOf(credential) !== version) throw replaced(credential, version);
     await this.#refuseUsed(entries);
     return { version, section, context, entries };
   }
@@ -156,16 +158,20 @@ export class CredentialActions {
   /**
    * Removes a next version from the sealed file, and drops it in all workers. Returns the deployments at which it has
    * become the version in use meanwhile, and stays.
-   * @throws ControlError if the file cannot be changed, or a worker cannot drop it
+   * @throws ControlError if another version is in its place, the file cannot be changed, or a worker cannot drop it
    */
   async withdraw(
     credential: string,
     { version, section, context, entries }: SealedNext,
   ): Promise<readonly string[]> {
     const reader = new SourceReader(context, section);
-    await changeEntries(section, reader, entries, withdraw).catch(notChanged);
+    const change: EntryChange = (entry, name) => {
+      if (entry?.next?.version !== entries.get(name)) throw replaced(credential, version);
+      return withdraw(entry, name);
+    };
+    await changeEntries(section, reader, [...entries.keys()], change).catch(notChanged);
     await this.#deps.reloads.readCredentials();
-    if (this.#deps.reloads.active.credentials.get(credential)?.next?.version === version) {
+    if (this.#nextOf(credential) === version) {
       const dropped = `Version ${version} is withdrawn from ${section.file}, but the gateway still has it in all workers`;
       throw new ControlError(
         'action-failed',
@@ -173,6 +179,10 @@ export class CredentialActions {
       );
     }
     return usedAt((await this.#deps.state()).deployments, credential, version);
+  }
+
+  #nextOf(credential: string): string | undefined {
+    return this.#deps.reloads.active.credentials.get(credential)?.next?.version;
   }
 
   /**
@@ -191,11 +201,11 @@ export class CredentialActions {
   }
 
   /** An entry can belong to several credentials. @throws ControlError if the next version of one is in use */
-  async #refuseUsed(entries: readonly string[]): Promise<void> {
+  async #refuseUsed(entries: ReadonlyMap<string, number>): Promise<void> {
     const { config, credentials } = this.#deps.reloads.active;
     const state = await this.#deps.state();
     const isShared = (given: CredentialSources): boolean =>
-      sealedEntriesOf(given).some((entry) => entries.includes(entry));
+      sealedEntriesOf(given).some((entry) => entries.has(entry));
     for (const [name, given] of Object.entries(config.credentials)) {
       const version = credentials.get(name)?.next?.version;
       if (version === undefined || !isShared(given)) continue;
@@ -261,6 +271,12 @@ async function inTime(test: (over: AbortSignal) => Promise<VersionTest>): Promis
   return Promise.race([test(signal), delay(TEST_MS, 'unclear' as const, { signal })]).finally(() =>
     over.abort(),
   );
+}
+
+/** Nothing is withdrawn that was not described. */
+function replaced(credential: string, described: string): ControlError {
+  const detail = `Version ${described} of ${credential} is not its next version any more, so nothing is withdrawn: start the action again.`;
+  return new ControlError('nothing-to-withdraw', detail);
 }
 
 /** @throws ControlError if the sealed file cannot be read or written */
