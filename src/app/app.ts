@@ -29,7 +29,8 @@ import { type ReloadCause, Reloads, type ServiceManager } from './reloads.ts';
 import type { Workers } from './worker.ts';
 
 /** The parts of this process, whose audit log the app closes, and what is around them. */
-export interface AppDeps extends Pick<ProcessParts, 'log' | 'build' | 'audit' | 'metrics' | 'merged'> {
+export interface AppDeps
+  extends Pick<ProcessParts, 'log' | 'build' | 'audit' | 'metrics' | 'merged' | 'flightFiles'> {
   readonly workers: Workers;
   /** The user of this process; undefined: owners of files are not checked. */
   readonly uid: number | undefined;
@@ -61,11 +62,11 @@ export class App {
   readonly #drainRequested = Promise.withResolvers<void>();
 
   constructor(setup: AppSetup, deps: AppDeps) {
-    const { log, metrics, audit, workers, source, watchFile = false, serviceManager } = deps;
+    const { log, metrics, audit, flightFiles, workers, source, watchFile = false, serviceManager } = deps;
     this.#deps = deps;
     this.#setup = setup;
     this.#listening = setup.config.listen;
-    const reloading = { source, watchFile, log, metrics, audit, serviceManager, workers };
+    const reloading = { source, watchFile, log, metrics, audit, flightFiles, serviceManager, workers };
     this.#reloads = new Reloads(setup, reloading);
     this.#auditSinks = openSinks(setup, { log, audit });
     this.#control = this.#openControl();

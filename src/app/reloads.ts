@@ -13,6 +13,7 @@ import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { passwordWarnings } from '../setup/warnings.ts';
 import { type Pinned, pin } from './changes.ts';
+import type { FlightFiles } from './flight-files.ts';
 import { type Activation, NoWorkerError, type TlsRenewal, type Workers } from './worker.ts';
 import { usedAt } from './worker-state.ts';
 
@@ -42,6 +43,7 @@ interface ReloadsDeps {
   readonly log: Log;
   readonly metrics: Metrics;
   readonly audit: Audit;
+  readonly flightFiles: Pick<FlightFiles, 'folder'>;
   readonly serviceManager: ServiceManager | undefined;
   readonly workers: Pick<Workers, 'activate' | 'renewTls' | 'states'>;
 }
@@ -210,7 +212,7 @@ export class Reloads {
    * @throws Error if the workers cannot activate the setup; the active one stays then
    */
   async #commit(setup: AppSetup, known: AppSetup['listenTls']): Promise<Activation> {
-    const { workers, audit, log } = this.#deps;
+    const { workers, audit, flightFiles, log } = this.#deps;
     const before = this.#active;
     const activation = await workers.activate(setup);
     const { listenTls } = this.#active;
@@ -222,6 +224,7 @@ export class Reloads {
     }
     audit.configure(setup.config.audit);
     log.level = setup.config.log.level;
+    flightFiles.folder = setup.config.log.flightRecords;
     void this.#warnOfWithdrawn(before, setup).catch(reportError);
     return activation;
   }

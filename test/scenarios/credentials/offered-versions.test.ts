@@ -1,7 +1,8 @@
-import { writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
+import { parse, stringify } from 'yaml';
 import { Reloads } from '../../../src/app/reloads.ts';
 import { noAudit } from '../../../src/audit/audit.ts';
 import { NO_FORMER } from '../../../src/control/state.ts';
@@ -29,12 +30,14 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
   const source = new SetupSource(file, { environment: {} });
   const logged: Record<string, unknown>[] = [];
   const setup = await source.readAtStart();
+  const flightFiles: { folder: string | undefined } = { folder: undefined };
   const reloads = new Reloads(setup, {
     source,
     watchFile: false,
     log: pino({}, { write: (line: string) => logged.push(JSON.parse(line)) }),
     metrics: new Metrics({ version: 'test', node: 'v0' }),
     audit: noAudit,
+    flightFiles,
     serviceManager: undefined,
     workers: {
       activate: async (next) => ({ changed: [], ...activate(next) }),
@@ -46,6 +49,8 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
   reloads.start();
   const refused = 'configuration refused; keeping the current one';
   return {
+    file,
+    flightFiles,
     reloads,
     rotate: (content: string) => writeFile(secret, content),
     refusals: () => logged.filter(({ msg }) => msg === refused).length,
@@ -112,4 +117,12 @@ test('a configuration that is prepared and abandoned leaves no credential behind
   expect(await credentials()).toEqual(['a', 'b']);
   gateway.plane.abandon(prepared);
   expect(await credentials()).toEqual(['a']);
+});
+
+test('a reload moves the flight records of a process without a data plane, too', async () => {
+  const { file, flightFiles, reloads } = await watching(() => ({ settled: Promise.resolve() }));
+  const config = parse(await readFile(file, 'utf8'));
+  await writeFile(file, stringify({ ...config, log: { flightRecords: '/var/flights' } }));
+  expect(await reloads.reload(undefined, { by: 'signal' })).toMatchObject({ result: 'success' });
+  expect(flightFiles.folder).toBe('/var/flights');
 });
