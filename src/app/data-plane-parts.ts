@@ -22,7 +22,6 @@ import type { LimitSettings, LimitStore } from '../limits/store.ts';
 import type { AppSetup } from '../setup/setup.ts';
 import { CredentialRegistry, type RegistryDeps } from '../upstream/credential-registry.ts';
 import { CheckPace } from '../upstream/health-check.ts';
-import type { AddressChange } from '../upstream/upstream-address.ts';
 import type { ProcessParts } from './compose.ts';
 import type { SharedUpstreamDeps } from './deployments.ts';
 
@@ -72,24 +71,19 @@ function credentialEvents({
   };
 }
 
-/** Addresses of upstreams whose log lines are throttled. */
-const MAX_ADDRESSES = 1_000;
-
 function addressEvents({
-  clock,
   log,
-}: Pick<ProcessParts, 'clock' | 'log'>): Pick<SharedUpstreamDeps, 'onAddress' | 'onPause' | 'onEgress'> {
-  const failures = new Throttle(clock, MAX_ADDRESSES);
+}: Pick<ProcessParts, 'log'>): Pick<SharedUpstreamDeps, 'onAddress' | 'onPause' | 'onEgress'> {
   return {
-    onAddress: (change) => {
-      const { before, after, reason, ...which } = change;
+    onAddress: ({ before, after, reason, ...which }) => {
       if (after.circuit === 'open')
         log.warn({ ...which, reason }, 'circuit opened: most exchanges with the upstream fail');
       else if (after.circuit === 'closed' && before.circuit !== 'closed')
         log.info(which, 'circuit closed: the upstream responds again');
       else if (after.health === before.health)
         log.debug(which, 'circuit half-open: one request tries whether the upstream is back');
-      else logHealth(log, failures, change);
+      else if (after.health === 'failing') log.warn({ ...which, reason }, 'upstream address failing');
+      else log[before.health === 'unknown' ? 'debug' : 'info'](which, 'upstream address healthy');
     },
     onPause: ({ ms, ...which }) => {
       if (ms > 0)
@@ -103,21 +97,6 @@ function addressEvents({
       else log.info({ ...which, status }, 'egress address usable again');
     },
   };
-}
-
-function logHealth(
-  log: ProcessParts['log'],
-  failures: Throttle,
-  { before, after, reason, ...which }: AddressChange,
-): void {
-  const key = `${which.deployment} ${which.egress} ${which.address}`;
-  if (after.health === 'failing') {
-    const suppressed = failures.admit(key);
-    if (suppressed !== undefined) log.warn({ ...which, reason, suppressed }, 'upstream address failing');
-  } else if (!failures.hasSuppressed(key)) {
-    // With a throttle of its own, the last line about an address that is healthy could be that it fails.
-    log[before.health === 'unknown' ? 'debug' : 'info'](which, 'upstream address healthy');
-  }
 }
 
 /** The stores that processes of one machine share without Redis. */

@@ -43,11 +43,6 @@ export class Throttle {
     return last?.suppressed ?? 0;
   }
 
-  /** True if the last event about this thing was suppressed. */
-  hasSuppressed(key: string): boolean {
-    return (this.#admitted.get(key)?.suppressed ?? 0) > 0;
-  }
-
   /** True if an event about this thing would be suppressed now. */
   suppresses(key: string): boolean {
     const last = this.#admitted.get(key);
