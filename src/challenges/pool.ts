@@ -1,5 +1,4 @@
 import type { Cancellation } from '../base/cancellation.ts';
-import { Throttle } from '../base/throttle.ts';
 import type { Challenge } from '../digest/challenge.ts';
 import { IdleNonces } from './idle-nonces.ts';
 import { Learning, type LearningOptions } from './learning.ts';
@@ -11,8 +10,6 @@ import type { AgedChallenge, HeldChallenge, NoncePolicy, ParkedChallenge } from 
 
 /** How long a cold start waits for the challenge that another process obtains, in milliseconds: several round trips. */
 const ELSEWHERE_MS = 1_000;
-/** Nonces that responses name one after the other are shared no more often, in milliseconds. */
-const SHARED_EVERY_MS = 1_000;
 /** More than any number of requests that the process before this one had under way at once. */
 const RESTORED_AT_MOST = 64;
 
@@ -40,8 +37,6 @@ export class NoncePool {
   readonly #idle: IdleNonces;
   readonly #renewal: Renewal;
   readonly #guard: AdoptionGuard;
-  /** An upstream may name a nonce in every response: each write makes all other processes read. */
-  readonly #sharing: Throttle;
   #known: Nonce | undefined;
   #closed = false;
   /** False: its nonces are left to nobody. */
@@ -53,7 +48,6 @@ export class NoncePool {
     this.#options = options;
     this.#factory = new NonceFactory(options);
     this.#guard = new AdoptionGuard(options);
-    this.#sharing = new Throttle(options.clock, 1, SHARED_EVERY_MS);
     this.#learning = new Learning(options);
     this.#idle = new IdleNonces(this.#learning, options.renew);
     this.#renewal = new Renewal({ ...options, learning: this.#learning });
@@ -253,7 +247,7 @@ export class NoncePool {
     } else if (wasTaken || this.#learning.policy !== 'shared') {
       this.#idle.giveBack(nonce, next);
     } else if (nonce === this.#known) {
-      if (next !== nonce) this.#follow(next);
+      if (next !== nonce) this.#publish(next);
     } else if (nonce === pending?.nonce && this.#known === pending.replaces) {
       this.#publish(next);
     }
@@ -340,11 +334,6 @@ export class NoncePool {
   #publish(nonce: Nonce): void {
     this.#use(nonce);
     void this.#share(nonce);
-  }
-
-  #follow(next: Nonce): void {
-    this.#use(next);
-    if (this.#sharing.admit('') !== undefined) void this.#share(next);
   }
 
   #dropKnown(): void {

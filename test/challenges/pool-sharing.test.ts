@@ -1,5 +1,4 @@
 import { describe, expect, test } from '@jest/globals';
-import type { Nonce } from '../../src/challenges/nonce.ts';
 import { NoncePool } from '../../src/challenges/pool.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
@@ -129,22 +128,6 @@ test('a nonce is shared once, however many requests it serves', async () => {
   for (let count = 0; count < 3; count += 1) pool.accept(attemptWith(pool, nonce), undefined, undefined);
   await turns();
   expect(writes).toEqual(['n']);
-});
-
-test('of nonces that responses name one after the other, one in a second is shared', async () => {
-  const { time, store, poolOn } = scene();
-  const pool = poolOn(store);
-  const writes = replacesOf(store);
-  obtain(pool, aged('n0'));
-  await turns();
-  for (const name of ['n1', 'n2', 'n3', 'n4', 'n5']) {
-    const known = pool.reserve() as Nonce;
-    pool.accept(attemptWith(pool, known), undefined, name);
-    await turns();
-    expect(pool.reserve()?.challenge.nonce).toBe(name);
-    if (name === 'n3') time.now += 1_000;
-  }
-  expect(writes).toEqual(['n0', 'n1', 'n4']);
 });
 
 describe('after a change of the store, a process', () => {
