@@ -41,16 +41,10 @@ const range = (first: number, last: number): number[] =>
 
 /** For each entry the numbers that were taken from it, and what was said. */
 function taken(...entries: StreamEntry[]) {
-  return takenWith(undefined, ...entries);
-}
-
-/** `maxRecent`: records whose times are remembered. */
-function takenWith(maxRecent: number | undefined, ...entries: StreamEntry[]) {
   const notes: string[] = [];
   const progress = new CollectionProgress({
     reached: [],
     keys: [keys],
-    ...(maxRecent !== undefined && { maxRecent }),
     onNote: (note) => notes.push(note),
     onRejected: (id, reason) => notes.push(`${id}: ${reason}`),
   });
@@ -88,21 +82,6 @@ describe('the progress of a collection', () => {
       numbers: [[1], [1], [2]],
       notes: [],
     });
-  });
-
-  test('remembers the times of so many records in all: those of the replica that came longest ago go', () => {
-    const other = { replica: 'r2' };
-    const entries = [batch(1, 3), batch(1, 2, other), batch(4), batch(3, 3, other), batch(1, 4)];
-    const { numbers, notes, progress } = takenWith(4, ...entries, batch(1, 3, other));
-    expect([numbers, notes]).toEqual([[range(1, 3), [1, 2], [4], [3], [], []], []]);
-    const remembered = ['r1', 'r2'].map((replica) => {
-      const { size, forgotten } = progress.replicas.get(replica)?.recent ?? {};
-      return [size, forgotten];
-    });
-    expect(remembered).toEqual([
-      [1, 3],
-      [3, 0],
-    ]);
   });
 
   test('notes missing records', () => {
@@ -196,10 +175,10 @@ describe('the file of a collector', () => {
     const whole = lineOf(1) + lineOf(2) + lineOf(7, 7, 'r2') + lineOf(3) + head;
     await writeFile(path, `${whole}{"seq":4,"ti`);
     const again = await CollectedFile.open(path);
-    expect(Object.fromEntries(again.reached)).toMatchObject({
-      r1: { seq: 3, times: [{ seq: 3, time: '2026-01-01T00:00:03.000Z' }], head: 3 },
-      r2: { seq: 7, times: [{ seq: 7, time: '2026-01-01T00:00:07.000Z' }], head: 0 },
-    });
+    expect([...again.reached]).toMatchObject([
+      ['r1', { seq: 3, times: [{ seq: 3, time: '2026-01-01T00:00:03.000Z' }], head: 3 }],
+      ['r2', { seq: 7, times: [{ seq: 7, time: '2026-01-01T00:00:07.000Z' }], head: 0 }],
+    ]);
     expect(await readFile(path, 'utf8')).toBe(whole);
     await again.append(lineOf(4));
     await again.close();

@@ -17,8 +17,6 @@ const RETRY_MS = 250;
 const CONSUMER = 'collector';
 /** Records of a replica whose times are remembered, at least: a crash loses what a disk has not written yet. */
 const MIN_RECENT = 65_536;
-/** Records of all replicas whose times are remembered, some 10 bytes each. */
-const MAX_RECENT = 128 * MIN_RECENT;
 
 interface CollectorDeps {
   readonly stream: RedisStream;
@@ -93,14 +91,6 @@ class RecentTimes {
     return this.#forgotten;
   }
 
-  get size(): number {
-    return this.#size;
-  }
-
-  clear(): void {
-    this.#forget(this.#size);
-  }
-
   add({ seq, time }: Timed): void {
     const run = this.#runs.at(-1);
     const next = run === undefined ? 1 : run.first + run.times.length;
@@ -147,27 +137,10 @@ function nothing(): Reached {
   return { seq: 0, times: [], recent: new RecentTimes(), head: 0 };
 }
 
-/** Notes how far a replica was collected, as the newest of the map. */
-function putNewest(replicas: Map<string, Reached>, replica: string, reached: Reached): void {
-  replicas.delete(replica);
-  replicas.set(replica, reached);
-}
-
-/** Forgets the times of the replicas that were collected longest ago, such as those that have ended. */
-function forgetOldest(replicas: ReadonlyMap<string, Reached>, maxRecent: number): void {
-  let left = maxRecent;
-  for (const { recent } of [...replicas.values()].reverse()) {
-    left -= recent.size;
-    if (left < 0) recent.clear();
-  }
-}
-
 interface ProgressOptions {
   readonly keys: readonly AuditKeys[];
   /** How far earlier runs collected. */
   readonly reached: Iterable<readonly [replica: string, Reached]>;
-  /** Records whose times are remembered at most; left out: as many as usual. */
-  readonly maxRecent?: number;
   /** Called if records are missing, or come again with another content. */
   readonly onNote: (note: string) => void;
   /** Called for an entry that no gateway wrote, or that was changed; it is left out. */
@@ -205,8 +178,7 @@ export class CollectionProgress {
     this.#tell(replica, before, fresh[0]?.seq ?? last.seq);
     const told = anchor && last.seq > Math.min(before.head, last.seq - 1);
     const head = told ? last.seq : Math.min(before.head, last.seq);
-    putNewest(this.#replicas, replica, { ...fresh.reduce(withRecord, before), head });
-    forgetOldest(this.#replicas, this.#options.maxRecent ?? MAX_RECENT);
+    this.#replicas.set(replica, { ...fresh.reduce(withRecord, before), head });
     const end = told ? `${JSON.stringify({ kind: 'head', replica, seq: seal.last, hmac: seal.hmac })}\n` : '';
     return `${fresh.map(({ line }) => `${line}\n`).join('')}${end}`;
   }
@@ -325,7 +297,6 @@ async function readCollected(path: string, reached: Map<string, Reached>): Promi
     if (whole ? !noteAll(bytes, reached) : !beginsLine(bytes)) {
       throw new Error(`${path} holds something else than records of an audit log: name another file`);
     }
-    forgetOldest(reached, MAX_RECENT);
     if (whole) end += bytes.length;
   }
   return end;
@@ -352,6 +323,6 @@ function note(text: string, reached: Map<string, Reached>): boolean {
   const { kind, replica, seq, time = '' } = parsed.data;
   const before = reached.get(replica) ?? nothing();
   if (kind === 'head') reached.set(replica, { ...before, head: seq });
-  else putNewest(reached, replica, withRecord(before, { seq, time }));
+  else reached.set(replica, withRecord(before, { seq, time }));
   return true;
 }
