@@ -1,6 +1,13 @@
 import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Activation, DeploymentVersion, TlsRenewal, Workers, WorkersReport } from '../app/worker.ts';
+import type {
+  Activation,
+  DeploymentVersion,
+  TlsRenewal,
+  WantedMetrics,
+  Workers,
+  WorkersReport,
+} from '../app/worker.ts';
 import { auditState } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -20,7 +27,7 @@ import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs, WorkerHeads } from './audit-logs.ts';
-import { type Contents, RemoteWorker, STATE_ONLY } from './remote-worker.ts';
+import { RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 import { Reports } from './reports.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
@@ -30,7 +37,7 @@ const BACK_OFF_MS = { first: 100, most: 30_000 } as const;
 const STEADY_MS = 60_000;
 /** Time for closing everything after a drain, in milliseconds. */
 const CLOSE_MS = 15_000;
-/** Interval in which counts and states of the workers are read: a worker that is killed loses no more. */
+/** Interval in which counters and histograms of the workers are read: a worker that is killed loses no more. */
 const KEEP_MS = 5_000;
 
 interface FleetDeps {
@@ -129,7 +136,7 @@ export class Fleet implements Workers {
   }
 
   observe(names?: readonly string[]): Promise<void> {
-    return this.#observe({ metrics: names ?? 'all', withState: false });
+    return this.#observe(names ?? 'all');
   }
 
   async states(): Promise<WorkersReport> {
@@ -203,8 +210,8 @@ export class Fleet implements Workers {
     for (const worker of this.#opened) worker.begin((calls) => calls.hurry());
   }
 
-  #observe(contents: Contents): Promise<void> {
-    return this.#reports.observe(this.#opened, this.#of('serving').length, contents);
+  #observe(names: WantedMetrics): Promise<void> {
+    return this.#reports.observe(this.#opened, this.#of('serving').length, names);
   }
 
   get #opened(): RemoteWorker[] {
@@ -368,8 +375,7 @@ export class Fleet implements Workers {
     while (!signal.aborted) {
       await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
-      // The state has the latest errors, and what the audit log has recorded.
-      await this.#observe({ metrics: 'counts', withState: true });
+      await this.#observe('counts');
       if (this.#heads.due) this.#heads.record(this.#workers.keys());
       // Metrics of thousands of deployments take long to read.
       pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));

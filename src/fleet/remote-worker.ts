@@ -24,11 +24,8 @@ const SILENT_BEATS = 2;
 /** Maximum wait for a report, in milliseconds; the one before is used then. */
 const REPORT_MS = 1_000;
 
-/** Contents of a report, without audit lines. */
-export type Contents = Omit<ReportOptions, 'auditFrom'>;
-
-/** `withLines`: new audit lines, too. */
-interface Wanted extends Contents {
+/** Contents of a report. `withLines`: new audit lines. */
+interface Wanted extends Omit<ReportOptions, 'auditFrom'> {
   readonly withLines: boolean;
 }
 

@@ -1,4 +1,5 @@
 import { setAuditCounts } from '../app/gauges.ts';
+import type { WantedMetrics } from '../app/worker.ts';
 import { auditLines } from '../app/worker-state.ts';
 import type { Audit } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
@@ -11,7 +12,7 @@ import type { AuditLine } from '../control/view.ts';
 import { ClientRefusals } from '../gateway/error-log.ts';
 import { KeysSeen } from '../gateway/keys-seen.ts';
 import type { Metrics } from '../metrics/metrics.ts';
-import type { Contents, RemoteWorker } from './remote-worker.ts';
+import type { RemoteWorker } from './remote-worker.ts';
 
 /** Time for which workers send audit lines after the console has asked for them, in milliseconds. */
 const LINES_MS = 10_000;
@@ -50,7 +51,7 @@ export class Reports {
   }
 
   /** Updates the metrics from what these workers report, as far as they respond in time. `running`: count of workers. */
-  async observe(workers: readonly RemoteWorker[], running: number, contents: Contents): Promise<void> {
+  async observe(workers: readonly RemoteWorker[], running: number, names: WantedMetrics): Promise<void> {
     const { metrics, audit, clock } = this.#deps;
     metrics.workers.set(running);
     setAuditCounts(metrics, audit);
@@ -60,7 +61,9 @@ export class Reports {
       this.#ownLinesFrom = position;
       this.#lines.add(lines);
     }
-    await Promise.all(workers.map((worker) => worker.update({ ...contents, withLines })));
+    await Promise.all(
+      workers.map((worker) => worker.update({ metrics: names, withState: false, withLines })),
+    );
     for (const worker of workers) this.#collect(worker);
   }
 
