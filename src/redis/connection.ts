@@ -47,8 +47,8 @@ const SILENCE_MS = 1_000;
 const RETRY_MS = 500;
 /** Maximum wait for the end of a connection, in milliseconds. */
 const END_MS = 500;
-/** Minimum time between two attempts to find another server where one refuses commands, in milliseconds. */
-const REFUSED_MS = 1_000;
+/** Minimum time between two attempts to find another server where one refuses writes, in milliseconds. */
+const READONLY_MS = 1_000;
 /** Interval between checks of a Redis that is still loading its data, in milliseconds. */
 const LOADING_MS = 200;
 
@@ -69,13 +69,11 @@ function library(): typeof import('ioredis') {
 
 /**
  * Checks a reply to CLUSTER SLOTS: ioredis keeps each slot that it names, and an object for each node. A few bytes could
- * name more slots than there is memory. Without slots, ioredis would close all connections without an error. Other replies
- * pass.
+ * name more slots than there is memory. Other replies pass.
  * @throws Error if no Cluster has such slots or nodes
  */
 function checkSlots(reply: unknown): unknown {
   if (!Array.isArray(reply)) return reply;
-  if (reply.length === 0) throw new Error('the node knows no slots of a Cluster (CLUSTER SLOTS is empty)');
   const nodes = new Set<string>();
   let slots = 0;
   for (const [first, last, ...servers] of reply) {
@@ -100,17 +98,9 @@ export function connectCommands(options: RedisOptions, scripts: Scripts): Comman
   const client = clientOptions(options);
   if (servers.kind === 'cluster') {
     Command.setReplyTransformer('cluster', checkSlots);
-    const isDown = onceASecond(({ message }) => message.startsWith('CLUSTERDOWN'));
-    const reconnectOnError = (error: Error): false => {
-      if (isDown(error)) cluster.refreshSlotsCache();
-      return false;
-    };
     const cluster = new Cluster([...servers.nodes], {
-      redisOptions: { ...client, reconnectOnError },
+      redisOptions: client,
       enableOfflineQueue: false,
-      // Both would hide CLUSTERDOWN: commands are sent again until they time out, and there is no connection at first.
-      retryDelayOnClusterDown: 0,
-      enableReadyCheck: false,
       clusterRetryStrategy: pause,
       slotsRefreshTimeout: SILENCE_MS,
       maxRedirections: MAX_REDIRECTIONS,
@@ -182,8 +172,7 @@ function serverOptions(
   { tls, sentinelUsername, sentinelPassword }: RedisOptions,
   servers: Exclude<RedisServers, { kind: 'cluster' }>,
 ): ClientOptions {
-  // A master that became a replica keeps its connections and refuses writes; its name may lead to the new master.
-  const reconnectOnError = onceASecond(isReadOnly);
+  const reconnectOnError = reconnectOnReadOnly();
   if (servers.kind === 'single') return { ...servers.address, db: servers.database, reconnectOnError };
   return {
     sentinels: [...servers.sentinels],
@@ -201,13 +190,13 @@ export function isReadOnly({ message }: Error): boolean {
   return message.includes('READONLY');
 }
 
-/** Returns a test that is true for such an error at most once a second. */
-function onceASecond(isSuch: (error: Error) => boolean): (error: Error) => boolean {
+/** A master that became a replica keeps its connections and refuses writes; its name may lead to the new master. */
+function reconnectOnReadOnly(): (error: Error) => boolean {
   let next = 0;
   return (error) => {
     const now = performance.now();
-    if (now < next || !isSuch(error)) return false;
-    next = now + REFUSED_MS;
+    if (!isReadOnly(error) || now < next) return false;
+    next = now + READONLY_MS;
     return true;
   };
 }

@@ -33,6 +33,7 @@ function commandsIn(bytes: Buffer): string[] {
 async function clientOf(rangesOf: (own: number) => readonly Range[]): Promise<RedisClient> {
   let asked = 0;
   const replyTo = (command: string): string => {
+    if (command === 'cluster info') return '$16\r\ncluster_state:ok\r\n';
     if (command !== 'cluster slots') return '+OK\r\n';
     asked += 1;
     return slots(rangesOf(server.port));
@@ -86,6 +87,7 @@ test('nodes that send every command on to another one open a bounded number of c
   let mostAtOnce = 0;
   const open = new Set<Socket>();
   const replyTo = (command: string): string => {
+    if (command === 'cluster info') return '$16\r\ncluster_state:ok\r\n';
     if (command === 'cluster slots') {
       slotsAsked += 1;
       // Later questions get no reply.
