@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import type { Cancellation } from '../base/cancellation.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { fieldValues } from '../base/raw-headers.ts';
-import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import { cookiePairs } from '../challenges/cookies.ts';
 import { Nonce } from '../challenges/nonce.ts';
 import type { NoncePolicy } from '../challenges/store/store.ts';
@@ -45,34 +44,7 @@ interface SiteProbe {
   readonly probe: Probe;
 }
 
-/**
- * The first log-in with a credential at an upstream host, whatever deployments and local addresses use it: each of them
- * would be a failed one if the password is wrong, and the account may get locked.
- */
-export class FirstLogin {
-  readonly #flights = new SingleFlight();
-  isAccepted = false;
-  /** The deployment, and its local address, for which the credential was refused. */
-  refusedAt: string | undefined;
-
-  /**
-   * Waits until nobody else makes it. Returns the flight that the caller lands after its log-in, which is the first one;
-   * undefined if the upstream has accepted or refused the credential.
-   * @throws GatewayError if it is cancelled
-   */
-  async turn(cancellation: Cancellation): Promise<Flight | undefined> {
-    while (this.#flights.busy) {
-      await this.#flights.follow(cancellation, Number.POSITIVE_INFINITY);
-      if (cancellation.reason !== undefined) throw cancellation.reason;
-    }
-    return this.isAccepted || this.refusedAt !== undefined ? undefined : this.#flights.lead();
-  }
-}
-
 interface ExaminationDeps {
-  readonly login: FirstLogin;
-  /** The deployment, and its local address. */
-  readonly place: string;
   readonly connections: ObservedConnections;
   readonly algorithms: readonly AlgorithmName[];
   readonly noncePolicy: NoncePolicy | 'auto';
@@ -112,16 +84,13 @@ export class CredentialExamination {
   async #examine(): Promise<void> {
     const [first, ...others] = this.#examined.probes;
     if (first === undefined) throw new TypeError('a credential needs at least one request');
-    const { login, cancellation } = this.#deps;
-    const flight = await login.turn(cancellation);
-    if (login.refusedAt !== undefined) {
-      const saw = `not tried: this upstream refused it for the deployment ${login.refusedAt}`;
-      this.#report(wrong('credential', 'credential-refused', saw));
+    const asked = await this.#ask(first);
+    if (!(asked instanceof Nonce)) {
+      this.#report({ ...asked, check: 'credential' });
       return;
     }
-    const accepted = await this.#logIn(first).finally(() => flight?.land('check'));
-    if (accepted === undefined) return;
-    const { nonce, attempt } = accepted;
+    const { nonce, attempt } = await this.#authenticate(asked, first);
+    if (!this.#judge(attempt.response, first)) return;
     const left = [...others];
     if (this.#deps.noncePolicy === 'single-use') await this.#tryOthers(nonce, left);
     else await this.#useAgain(nonce, attempt.nextnonce, first, left);
@@ -129,17 +98,6 @@ export class CredentialExamination {
     for (const { subject } of left) {
       this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
     }
-  }
-
-  /** Returns the nonce that was accepted with the credential; undefined: none was, and the finding says why. */
-  async #logIn(siteProbe: SiteProbe): Promise<{ nonce: Nonce; attempt: Attempt } | undefined> {
-    const asked = await this.#ask(siteProbe);
-    if (!(asked instanceof Nonce)) {
-      this.#report({ ...asked, check: 'credential' });
-      return undefined;
-    }
-    const answered = await this.#authenticate(asked, siteProbe);
-    return this.#judge(answered.attempt.response, siteProbe) ? answered : undefined;
   }
 
   /** The time that all credentials of the deployment share is over, which says nothing against this one. */
@@ -197,7 +155,6 @@ export class CredentialExamination {
       return false;
     }
     if (response.status !== 401 || !offersScheme(challengesOf(response), 'digest')) {
-      this.#deps.login.isAccepted = true;
       this.#report(fine('credential', 'accepted'));
       this.#findings.push(this.#access(response, siteProbe));
       return true;
@@ -205,7 +162,6 @@ export class CredentialExamination {
     if (this.#choose(response)?.stale === true) {
       this.#report(wrong('nonce', 'nonce-always-stale', 'refused as stale although new'));
     } else {
-      this.#deps.login.refusedAt = this.#deps.place;
       this.#report(
         wrong('credential', 'credential-refused', 'refused with HTTP 401 although the nonce was new'),
       );

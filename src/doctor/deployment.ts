@@ -5,7 +5,6 @@ import { Cancellation } from '../base/cancellation.ts';
 import { inTime } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
-import { getOrInsert } from '../base/maps.ts';
 import { isExposed } from '../base/network.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -16,7 +15,7 @@ import { METHOD_REFUSED } from '../handshake/credential-health.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, isOnThisHost } from '../transport/egress.ts';
-import { CredentialExamination, type ExaminedCredential, FirstLogin } from './credential.ts';
+import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { type DoctorDeps, ObservedConnections, type ObservedResponse } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
@@ -39,9 +38,6 @@ export interface ExaminedDeployment {
   readonly proxyCredential: CredentialSet | undefined;
 }
 
-/** The first log-ins of one run, by credential, then by host of the upstream. */
-export type FirstLogins = Map<Credential, Map<string, FirstLogin>>;
-
 export interface DeploymentReport {
   readonly name: string;
   readonly origin: string;
@@ -54,7 +50,6 @@ export interface DeploymentReport {
 export async function examineDeployment(
   deployment: ExaminedDeployment,
   deps: DoctorDeps,
-  logins: FirstLogins,
 ): Promise<DeploymentReport> {
   const { name, settings, connection } = deployment;
   const [firstSite] = Object.keys(settings.sites ?? {});
@@ -71,7 +66,7 @@ export async function examineDeployment(
   if (deps.signal?.aborted === true) stop();
   deps.signal?.addEventListener('abort', stop);
   try {
-    const examination = new Examination(deployment, { ...deps, connections, cancellation, logins });
+    const examination = new Examination(deployment, { ...deps, connections, cancellation });
     const findings = (await examination.run(probe)).map((finding) => withPaths(finding, name));
     return { name, origin: connection.origin, probe: `${probe.method} ${probe.target}`, findings };
   } finally {
@@ -100,7 +95,6 @@ interface Asked {
 interface ExaminationDeps extends DoctorDeps {
   readonly connections: ObservedConnections;
   readonly cancellation: Cancellation;
-  readonly logins: FirstLogins;
 }
 
 class Examination {
@@ -129,9 +123,9 @@ class Examination {
   }
 
   async #examine(probe: Probe): Promise<Finding[]> {
-    const { name, settings, connection } = this.#deployment;
+    const { settings, connection } = this.#deployment;
     const { algorithms, noncePolicy } = settings.digest;
-    const { connections, wallTime, cancellation, logins } = this.#deps;
+    const { connections, wallTime, cancellation } = this.#deps;
     const { response, method, noHead } = await this.#ask(probe);
     const address = await addressSeen(connection);
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
@@ -142,16 +136,9 @@ class Examination {
       ...clockFinding(connections.clockDifferenceMs),
     ];
     if (challenge.mark !== 'ok') return seen;
-    const { localAddress } = connection.egress;
-    const place = localAddress === undefined ? name : `${name} from ${localAddress}`;
-    const deps = { connections, algorithms, noncePolicy, address, cancellation, place };
-    const { hostname } = new URL(connection.origin);
+    const deps = { connections, algorithms, noncePolicy, address, cancellation };
     const ofCredentials = await Promise.all(
-      credentialsIn(this.#deployment, method).map((each) => {
-        const atHosts = getOrInsert(logins, each.credential, () => new Map<string, FirstLogin>());
-        const login = getOrInsert(atHosts, hostname, () => new FirstLogin());
-        return new CredentialExamination(each, { ...deps, login }).run();
-      }),
+      credentialsIn(this.#deployment, method).map((each) => new CredentialExamination(each, deps).run()),
     );
     return [...seen, ...ofCredentials.flat()];
   }

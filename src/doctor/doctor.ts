@@ -13,12 +13,7 @@ import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { discover, type OpenIdProvider, reasonOf } from '../identity/openid-provider.ts';
 import { RedisSession } from '../redis/session.ts';
 import { expiryOf } from '../transport/upstream-tls.ts';
-import {
-  type DeploymentReport,
-  type ExaminedDeployment,
-  examineDeployment,
-  type FirstLogins,
-} from './deployment.ts';
+import { type DeploymentReport, type ExaminedDeployment, examineDeployment } from './deployment.ts';
 import { about, type Finding, fine, type Mark, wrong } from './finding.ts';
 import type { DoctorDeps } from './observed-connections.ts';
 import { byCode } from './upstream-findings.ts';
@@ -58,9 +53,8 @@ export interface Report {
 /** Examines all parts concurrently; ends within 10 s. */
 export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<Report> {
   const { redis, audit, certificates, crlExpires, provider } = examined;
-  const logins: FirstLogins = new Map();
   const [deployments, ...own] = await Promise.all([
-    Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps, logins))),
+    Promise.all(examined.deployments.map((deployment) => examineDeployment(deployment, deps))),
     redis && examineRedis(redis),
     audit && examineAudit(audit),
     ...certificates.map((certificate) => examineCertificate(certificate, deps.wallTime())),

@@ -5,11 +5,8 @@ import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { describe, expect, jest, test } from '@jest/globals';
-import { doctorInput } from '../../src/app/deployments.ts';
-import { examine } from '../../src/doctor/doctor.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { closing } from '../support/closing.ts';
-import { setupFor } from '../support/gateway.ts';
 import { startApache } from '../support/real-server.ts';
 import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, startSquid } from '../support/squid.ts';
@@ -583,39 +580,6 @@ describe('credentials and sites', () => {
     ]);
     const { requests, unauthenticated, accepted } = simulator.counts('submissions');
     expect([requests - unauthenticated, accepted]).toEqual([3, 3]);
-  });
-
-  /** The findings about the credential `d` of two deployments that use it, each from two addresses. */
-  const examinedTwice = async (behaviour: BehaviourChange) => {
-    const simulator = await startSubmissions(behaviour);
-    const egress = { localAddress: ['127.0.0.2', '127.0.0.3'] };
-    const at = (pathPrefix: string) =>
-      simulated(simulator, { ...withSites('demo'), egress, match: { pathPrefix } });
-    const setup = await setupFor({ d: at('/d/'), e: at('/e/') });
-    const { deployments } = await examine(doctorInput(setup), { wallTime: Date.now });
-    const findings = deployments.flatMap((each) => each.findings);
-    return { simulator, found: findings.filter(({ check }) => check === 'credential') };
-  };
-
-  test('a wrong password is one failed log-in, whatever deployments and addresses use it', async () => {
-    const accounts = [{ username: 'demo-user', password: 'another', sites: ['demo'] }];
-    const { simulator, found } = await examinedTwice({ accounts });
-    const { requests, unauthenticated } = simulator.counts('submissions');
-    expect(requests - unauthenticated).toBe(1);
-    expect(found.map(({ problem }) => problem)).toEqual(Array(4).fill('credential-refused'));
-    const untried = found.filter(({ saw }) => saw.startsWith('not tried: '));
-    expect(untried.map(({ saw }) => saw)).toEqual(
-      Array(3).fill(
-        expect.stringMatching(/: this upstream refused it for the deployment [de] from 127\.0\.0\.[23]$/),
-      ),
-    );
-  });
-
-  test('a log-in that says nothing about the password is not the last one', async () => {
-    const { found } = await examinedTwice({
-      faults: [{ kind: 'throttle', status: 429, when: 'authenticated' }],
-    });
-    expect(found.map(({ problem }) => problem)).toEqual(Array(4).fill('upstream-rate-limited'));
   });
 
   test('each credential is examined, and what is to take its place', async () => {
