@@ -74,8 +74,7 @@ const table = {
     message: () => 'is wrong, too: what follows was not looked at',
   },
   'segment-unreadable': {
-    cause:
-      'The file cannot be read or decompressed to its end, goes on behind that, or is not a regular file.',
+    cause: 'The file cannot be read or decompressed to its end, or is not a regular file.',
     remedy: 'Check the owner of the file and the disk. Then restore it from a copy.',
     message: ({ reason }: { reason: string }) => `cannot be read to its end: ${reason}`,
   },

@@ -1,6 +1,6 @@
 import { createHash, createHmac, hkdfSync } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
-import { appendFile, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { describe, expect, test } from '@jest/globals';
@@ -26,7 +26,7 @@ function verifyByPage(folder: string, replica: string, masterHex: string): numbe
   const verifier = new PageVerifier(replica, masterHex);
   for (const name of segments) {
     const file = readFileSync(join(folder, name));
-    const unsealed = verifier.read(name, name.endsWith('.zst') ? decompressed(file) : file);
+    const unsealed = verifier.read(name, name.endsWith('.zst') ? zstdDecompressSync(file) : file);
     if (name === segments.at(-1)) continue;
     if (unsealed > 0 || file.length === 0) throw new Error(`${name}: bytes without a seal, or no byte`);
   }
@@ -134,16 +134,6 @@ function leafHashesOf(covered: Buffer): Buffer {
   return Buffer.concat(lines.map((line) => sha256(Buffer.of(0), Buffer.from(line))));
 }
 
-function decompressed(file: Buffer): Buffer {
-  // The types lack the form of the result with `info`.
-  const { buffer, engine } = zstdDecompressSync(file, { info: true }) as unknown as {
-    readonly buffer: Buffer;
-    readonly engine: { readonly bytesWritten: number };
-  };
-  if (engine.bytesWritten !== file.length) throw new Error('bytes behind the frames');
-  return buffer;
-}
-
 function numberOf(name: string): number {
   return Number.parseInt(name, 10);
 }
@@ -222,12 +212,6 @@ describe('a verifier written from docs/audit/format.md', () => {
     expect(() => check(directory)).toThrow('the beginning of the log is missing');
     await rm(join(directory, REPLICA, names[2] ?? ''));
     expect(() => check(directory)).toThrow('gap');
-  });
-
-  test('finds bytes behind a compressed segment', async () => {
-    const directory = await writeLog();
-    await appendFile(join(directory, REPLICA, '000000000001.jsonl.zst'), 'x');
-    expect(() => check(directory)).toThrow('bytes behind the frames');
   });
 
   test('finds an empty file that is not the newest', async () => {

@@ -53,17 +53,3 @@ test.each(FORMS)(
     expect(blocks[1]?.[0].length).toBeLessThan(LONGEST_LINE + 2 ** 16);
   },
 );
-
-test.each([1, 7, 200_000])(
-  'does not read a compressed segment with %d bytes behind it as one',
-  async (bytes) => {
-    const text = [100, 200_000].map((length) => lineOf(length)).join('');
-    const file = join(await folder(), '0.jsonl.zst');
-    const stored = zstdCompressSync(text);
-    await writeFile(file, Buffer.concat([stored, Buffer.alloc(bytes)]));
-    await expect(blocksOf(file)).rejects.toThrow('has bytes behind its compressed text');
-    // Several frames are one text.
-    await writeFile(file, Buffer.concat([stored, stored]));
-    expect((await blocksOf(file)).map(([block]) => block).join('') === `${text}${text}`).toBe(true);
-  },
-);

@@ -261,12 +261,6 @@ describe('finds by segment and line', () => {
     expect((await found())[0]).toMatchObject({ segment: first, kind: 'segment-unreadable' });
   });
 
-  test('bytes behind the end of a compressed segment', async () => {
-    const [first = ''] = await names();
-    await appendFile(join(directory, REPLICA, first), 'x');
-    expect(await found()).toMatchObject([{ segment: first, kind: 'segment-unreadable' }]);
-  });
-
   test('the segments of another replica', async () => {
     await cp(join(directory, REPLICA), join(directory, 'r2'), { recursive: true });
     expect((await found())[0]).toMatchObject({

@@ -10,7 +10,7 @@ import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type Archive, walkSegment } from './archive.ts';
 import type { ChainState, ChainWalk, IntegrityError } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
-import { NotRegularError, openRegular, TrailingBytesError } from './segment-reader.ts';
+import { NotRegularError, openRegular } from './segment-reader.ts';
 import { type LogTree, TreeWalk } from './tree-walk.ts';
 
 const COPY_BYTES = 64 * 1024;
@@ -165,8 +165,7 @@ async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<
 /** True if the file itself is not what a segment is, rather than not to be read now. */
 function isOfFile(error: unknown): boolean {
   const { code = '' } = error as NodeJS.ErrnoException;
-  if (error instanceof NotRegularError || error instanceof TrailingBytesError) return true;
-  return code.startsWith('ZSTD_') || code.startsWith('Z_');
+  return error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
 }
 
 /** Without the key of the seals, only a signed head says that the records are as they were written. */

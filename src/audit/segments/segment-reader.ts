@@ -56,11 +56,6 @@ export class SegmentReader {
     return undefined;
   }
 
-  /** True if the file was read to its end and goes on behind its compressed text. No sealed line is missing then. */
-  get hasTrailingBytes(): boolean {
-    return this.#source.hasTrailingBytes();
-  }
-
   /** What was read behind the last block. */
   get rest(): Buffer {
     return this.#held.subarray(this.#given, this.#size);
@@ -142,7 +137,6 @@ export async function* readBlocks(
       yield { bytes, whole: true, stored: reader.stored() };
     }
     yield { bytes: reader.rest, whole: false, stored: reader.stored() };
-    if (reader.hasTrailingBytes) throw new TrailingBytesError(file);
   } finally {
     await reader.close();
   }
@@ -188,20 +182,12 @@ export class NotRegularError extends Error {
   }
 }
 
-/** Node.js ignores what follows the last frame, and other programs refuse such a file. */
-export class TrailingBytesError extends Error {
-  constructor(path: string) {
-    super(`${path} has bytes behind its compressed text`);
-  }
-}
-
 /** An open segment. */
 interface Source {
   /** The next bytes of its content, uncompressed; undefined: there are none for now. */
   read(): Promise<Buffer | undefined>;
   /** How many bytes of the file have been read. */
   position(): number;
-  hasTrailingBytes(): boolean;
   replaced(): Promise<boolean>;
   close(): Promise<void>;
 }
@@ -229,7 +215,6 @@ async function plainSource(path: string, handle: FileHandle): Promise<Source> {
       return bytesRead === 0 ? undefined : chunk.subarray(0, bytesRead);
     },
     position: () => position,
-    hasTrailingBytes: () => false,
     async replaced() {
       // A file that is gone was compressed or removed; the open handle still reads it to its end.
       const now = await lstat(path).catch(ignoreSystemError);
@@ -250,8 +235,6 @@ function compressedSource(handle: FileHandle): Source {
   return {
     read: async () => (await chunks.next()).value,
     position: () => plain.bytesRead,
-    // What is written is what the decompression took.
-    hasTrailingBytes: () => stream.readableEnded && plain.bytesRead > stream.bytesWritten,
     replaced: () => Promise.resolve(false),
     close: async () => void (await chunks.return?.()),
   };
