@@ -130,22 +130,22 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     else exchange.response.keepsConnection = false;
   }
 
-  /** Ends the connection at once. */
+  /** Ends the connection at once, so that its client notices if the response is not whole. */
   destroy(): void {
-    this.#socket.destroy();
+    const exchange = this.#exchange;
+    if (exchange === undefined || exchange.hasLeft) this.#socket.destroy();
+    else exchange.breakOff();
   }
 
   /** Ends the connection at once, and what is under way on it, because the gateway ends. */
   cutOff(): void {
     const exchange = this.#exchange;
-    if (exchange === undefined || exchange.hasLeft) {
-      this.destroy();
-      return;
+    if (exchange?.hasLeft === false) {
+      exchange.cancellation.cancel(
+        new GatewayError('draining', 'The gateway ended before the response was whole (drain.timeout).'),
+      );
     }
-    exchange.cancellation.cancel(
-      new GatewayError('draining', 'The gateway ended before the response was whole (drain.timeout).'),
-    );
-    exchange.breakOff();
+    this.destroy();
   }
 
   onHead(head: RequestHead): void {
@@ -223,7 +223,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   /** The client has ended its side. */
   #ended(): void {
     const exchange = this.#exchange;
-    if (exchange?.isComplete === false) this.#socket.destroy();
+    if (exchange?.response.isEnded === false) exchange.breakOff();
     else if (exchange !== undefined || this.#reader.isBetween || this.#isUnreadable) this.#socket.end();
     else this.#refuse(new GatewayError('bad-request', 'The request ends within its head.'));
   }
@@ -266,7 +266,7 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
 
   /** After an unexpected error the connection must not stay open, since nothing would serve it. */
   #abandon(error: unknown): void {
-    this.#socket.destroy();
+    this.destroy();
     reportError(error);
   }
 

@@ -1,8 +1,13 @@
+import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
+import { connect as connectTcp, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import { startGateway } from '../../support/gateway.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { authors, type RunningScene, startScene } from '../../support/scene.ts';
 import { startUpstream } from '../../support/scripted-upstream.ts';
+import { until } from '../../support/until.ts';
 import { codeOf, connect, useRunning } from '../../support/wire.ts';
 
 describe('a client', () => {
@@ -114,11 +119,68 @@ describe('a client', () => {
   });
 });
 
-describe('a client that leaves before the end of the response', () => {
-  async function until(reached: () => boolean | Promise<boolean>): Promise<void> {
-    while (!(await reached())) await new Promise((resolve) => setImmediate(resolve));
+describe('a client with HTTP/1.0 that ends its side in a response without a length', () => {
+  const HEAD = ' / HTTP/1.0\r\nHost: x\r\n';
+
+  const scene = useRunning(async () => {
+    const upstream = await startUpstream((req, res) => {
+      if (req.headers.authorization === undefined)
+        res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+      else res.writeHead(200).write('half');
+    });
+    const { ca, server } = await createTestAuthority();
+    const files = await writeTlsFiles(await server(), ca);
+    const service = { origin: upstream.origin, settings: { tls: { allowPlaintext: true } } };
+    const gateway = await startGateway(
+      { service },
+      { listen: [{ port: 0 }, { port: 0, tls: files.section }] },
+    );
+    const [plain = 0, secured = 0] = gateway.listening.map(({ port }) => port);
+    const close = async () => {
+      await gateway.close();
+      await upstream.close();
+      await files.remove();
+    };
+    return { plain, secured, ca, close };
+  });
+
+  /** Ends the side of a client behind the start of its response; resolves to the error that it gets, if any. */
+  async function endEarly(client: Socket, request: string): Promise<Error | undefined> {
+    let read = '';
+    client.on('data', (chunk) => {
+      read += chunk;
+    });
+    client.write(request);
+    await until(() => read.endsWith('half'));
+    const closed = once(client, 'close').then(
+      () => undefined,
+      (error) => error,
+    );
+    client.end();
+    return await closed;
   }
 
+  test.each([
+    ['no body', `GET${HEAD}\r\n`],
+    ['a body that is not whole', `POST${HEAD}Content-Length: ${2 ** 24}\r\n\r\nstart`],
+  ])('gets a reset: an orderly end would make the response whole (%s)', async (_which, request) => {
+    const client = connectTcp(scene().plain, '127.0.0.1');
+    expect(await endEarly(client, request)).toMatchObject({ code: 'ECONNRESET' });
+  });
+
+  test('gets no close_notify over TLS', async () => {
+    const tcp = connectTcp(scene().secured, '127.0.0.1');
+    const client = connectTls({ socket: tcp, ca: scene().ca });
+    let before = 0;
+    client.on('data', () => {
+      before = tcp.bytesRead;
+    });
+    await endEarly(client, `GET${HEAD}\r\n`);
+    expect(tcp.bytesRead - before).toBe(0);
+  });
+});
+
+describe('a client that leaves before the end of the response', () => {
   async function leave({ get, simulator, gateway }: RunningScene, target: string): Promise<void> {
     const leaving = new AbortController();
     const asked = get(target, { signal: leaving.signal })
