@@ -86,7 +86,7 @@ function pause(ms: number, ended: Cancellation): Promise<void> {
   });
 }
 
-/** In place of a problem: the check could not be made, since this host lacks something, such as a free file. */
+/** In place of a problem: the check could not be made, since a connection or a file of this host was not free. */
 const NOTHING_SEEN = Symbol('nothing seen');
 
 /** Resolves to what is wrong with the address; undefined: nothing. */
@@ -107,7 +107,9 @@ async function problemOf(
     }
     return status < 400 ? undefined : `The upstream answers ${status} (health.path).`;
   } catch (error) {
-    return isLackOfHost(error) ? NOTHING_SEEN : expectGatewayError(error).detail;
+    if (isLackOfHost(error)) return NOTHING_SEEN;
+    const { code, detail } = expectGatewayError(error);
+    return code === 'overloaded' ? NOTHING_SEEN : detail;
   }
 }
 

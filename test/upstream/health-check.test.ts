@@ -3,7 +3,7 @@ import { Cancellation } from '../../src/base/cancellation.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import type { Message } from '../../src/handshake/exchange.ts';
 import { UpstreamResponse } from '../../src/handshake/response.ts';
-import { upstreamError } from '../../src/transport/errors.ts';
+import { upstreamError, waitedTooLong } from '../../src/transport/errors.ts';
 import { AddressState, type StatusChange } from '../../src/upstream/address-state.ts';
 import { CheckPace, checkAddress } from '../../src/upstream/health-check.ts';
 import { answered, lost, type Reply, ScriptedSource, unauthorized } from '../handshake/scene.ts';
@@ -111,6 +111,19 @@ describe('an address is checked', () => {
     expect(changes).toEqual([]);
     expect(states[0]?.status.health).toBe('unknown');
     expect(times.length).toBeLessThanOrEqual(4);
+  });
+
+  test('in its intervals while clients have all its connections, which says nothing of the address', async () => {
+    const { messages, states, changes, pass } = scene({
+      path: '/health',
+      reply: () => {
+        throw waitedTooLong(1_000, 0);
+      },
+    });
+    await pass(1_100 + 3 * 11_000);
+    expect(changes).toEqual([]);
+    expect(states[0]?.status.health).toBe('unknown');
+    expect([3, 4]).toContain(messages.length);
   });
 
   test('not when they end while many of them wait for their turn', async () => {
