@@ -129,6 +129,8 @@ export class Gateway {
         const response = await this.#send(relay, target, caller);
         const lines = relay.linesOf(response);
         await relay.record.responded(response);
+        // A socket that has ended holds nothing back: all that the upstream sends would count as sent.
+        if (exchange.hasLeft) throw exchange.cancellation.reason ?? CLIENT_CLOSED;
         const passing = relay.passOn(response, lines);
         if (passing !== undefined) await passing;
         relay.endUpstream();

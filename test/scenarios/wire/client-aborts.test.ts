@@ -1,5 +1,5 @@
-import { once } from 'node:events';
-import type { IncomingMessage } from 'node:http';
+import { EventEmitter, once } from 'node:events';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { beforeEach, describe, expect, test } from '@jest/globals';
@@ -214,5 +214,33 @@ describe('a client that leaves before the end of the response', () => {
     const gone = { status: '499', code: 'client-closed' };
     expect(await pair.gateway.metric('digest_gateway_requests_total', gone)).toBe(1);
     expect(pair.gateway.logged).toEqual([]);
+  });
+
+  test.each([
+    ['whole', (res: ServerResponse) => res.end('a response')],
+    [
+      'not whole',
+      (res: ServerResponse) => res.writeHead(200, { 'content-length': 1_000 }).write('a response'),
+    ],
+  ])('is not counted to have got what comes when it has left: %s', async (_which, respond) => {
+    const sent = new EventEmitter<{ request: [ServerResponse] }>();
+    await using upstream = await startUpstream((req, res) => {
+      if (req.headers.authorization !== undefined) sent.emit('request', res);
+      else res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+    });
+    const settings = { tls: { allowPlaintext: true } };
+    await using gateway = await startGateway({ service: { origin: upstream.origin, settings } });
+    const client = await connect(gateway.port);
+    const sending = once(sent, 'request');
+    await client.send('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    const [res] = await sending;
+    client.socket.resetAndDestroy();
+    // The end of the connection comes before this request.
+    await gateway.metric('digest_gateway_requests_in_flight');
+    respond(res);
+    await until(async () => (await gateway.metric('digest_gateway_requests_in_flight')) === 0);
+    const gone = { status: '499', code: 'client-closed' };
+    expect(await gateway.metric('digest_gateway_requests_total', gone)).toBe(1);
+    expect(await gateway.metric('digest_gateway_response_bytes_total')).toBe(0);
   });
 });
