@@ -10,7 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { addressOf, announceAddress } from '../base/client-address.ts';
 import { certificatesIn } from '../base/guarded-file.ts';
 import { type Network, parseAddress } from '../base/network.ts';
-import { addressName, type OpenAddress, openPort, type PortOptions } from '../base/open-port.ts';
+import { addressName, type OpenAddress, openPort, type PortOptions, socketPath } from '../base/open-port.ts';
 import { ClientConnection, type ConnectionOptions } from './client-connection.ts';
 import type { ConnectionLimits } from './connection-limits.ts';
 import type { Gateway } from './gateway.ts';
@@ -252,6 +252,11 @@ export class Listener {
   #open(socket: Socket): void {
     if (this.#tlsServer !== undefined) this.#endHandshake(socket);
     if (socket.destroyed) return;
+    // A client that has reset its connection has no address any more, and would pass for one of a UNIX socket.
+    if (addressOf(socket) === '' && socketPath(this.#options.place.address) === undefined) {
+      socket.destroy();
+      return;
+    }
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);
     // Behind a header of the PROXY protocol, it is paused.

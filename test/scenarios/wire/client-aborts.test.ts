@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect as connectTcp, type Socket } from 'node:net';
@@ -117,6 +118,22 @@ describe('a client', () => {
       expect(await scene().brief.metric(IN_FLIGHT)).toBe(0);
     });
   });
+});
+
+test('a client that resets its connection before it is accepted is not served: it has no address any more', async () => {
+  await using upstream = await startUpstream((_req, res) => {
+    res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
+  });
+  const settings = { tls: { allowPlaintext: true } };
+  await using gateway = await startGateway({ service: { origin: upstream.origin, settings } });
+  const reset = `
+    const client = require('node:net').connect(${gateway.port}, '127.0.0.1');
+    client.write('GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n', () => client.resetAndDestroy());`;
+  // Nothing is accepted meanwhile.
+  execFileSync(process.execPath, ['-e', reset]);
+  expect((await fetch(gateway.origin)).status).toBe(502);
+  await gateway.close();
+  expect(await gateway.lastMetric('digest_gateway_requests_total')).toBe(1);
 });
 
 describe('a client with HTTP/1.0 that ends its side in a response without a length', () => {
