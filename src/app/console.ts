@@ -20,7 +20,14 @@ import type { GatewayState } from '../control/state.ts';
 import type { ReadMetrics } from '../control/totals.ts';
 import type { DeploymentSettings } from '../control/view.ts';
 import type { BuildInfo } from '../metrics/metrics.ts';
-import { ANONYMOUS, type Client, isObserved, type Names, type ParameterLimit } from '../policy/rules.ts';
+import {
+  ANONYMOUS,
+  type Client,
+  hasEnded,
+  isObserved,
+  type Names,
+  type ParameterLimit,
+} from '../policy/rules.ts';
 import { clientConditions, clientIn, explain, identifyOf, rulePath } from './explanation.ts';
 import type { Reloads } from './reloads.ts';
 import type { Workers } from './worker.ts';
@@ -55,8 +62,13 @@ export function consoleSource(parts: ConsoleParts): ConsoleSource {
 }
 
 function rulesOf({ anonymous, clients }: Config): RulePlace[] {
+  const now = Date.now();
   const named = clients.flatMap(({ id, allow }, index) =>
-    allow.map(({ deployment }, at) => ({ client: id, deployment, path: `clients[${index}].allow[${at}]` })),
+    allow.flatMap((rule, at) =>
+      hasEnded(rule, now)
+        ? []
+        : [{ client: id, deployment: rule.deployment, path: `clients[${index}].allow[${at}]` }],
+    ),
   );
   if (!anonymous) return named;
   const everything = ANONYMOUS.allow.map(({ deployment }) => ({
