@@ -11,6 +11,7 @@ import { gateway } from '../support/program.ts';
 
 const authority = await createTestAuthority();
 const second = await createTestAuthority('CN=Second CA');
+const successor = await createTestAuthority();
 const [pair, other, expired] = await Promise.all([
   authority.server(),
   authority.server(),
@@ -49,6 +50,8 @@ async function issuesOf(
   );
 }
 
+const unlisted = (name: string) =>
+  `listen.tls.crlFile: has no list that ${name} signed with its key in clientCaFile, so that all its certificates would be refused: add it`;
 const NO_PEM = 'name a readable file in PEM form';
 
 test.each([
@@ -121,7 +124,13 @@ test.each([
     'an authority without a list',
     `${authority.ca}\n${second.ca}`,
     () => authority.revoke([]),
-    ['listen.tls.crlFile: has no list of CN=Second CA, all of whose certificates would be refused: add it'],
+    [unlisted('CN=Second CA')],
+  ],
+  [
+    'the list of a former authority of the same name',
+    `${authority.ca}\n${successor.ca}`,
+    () => authority.revoke([]),
+    [unlisted('CN=Test CA')],
   ],
   [
     'a list that has expired',
