@@ -27,11 +27,14 @@ export class OpenCounts {
   }
 }
 
-/** Closes a connection at once whose sender has as many already. */
+/** Closes a connection at once whose sender has as many already, or has no address any more. */
 export function boundConnections(server: Server, most: number): void {
   const connections = new OpenCounts(most);
   server.on('connection', (socket: Socket) => {
-    const leave = connections.enter(senderNetwork(socket.remoteAddress ?? ''));
+    const { remoteAddress = '' } = socket;
+    // A client that has reset its connection has no address any more, and would pass for one of a UNIX socket.
+    const isGone = remoteAddress === '' && typeof server.address() !== 'string';
+    const leave = isGone ? undefined : connections.enter(senderNetwork(remoteAddress));
     if (leave === undefined) socket.destroy();
     else socket.once('close', leave);
   });

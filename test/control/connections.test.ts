@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
@@ -183,4 +184,18 @@ test('a console that is open when the gateway ends gets no more, though a tick i
   const text = await new Response(body).text();
   await ended;
   expect(text.match(/^event: .*/gm)).toEqual(['event: audit']);
+});
+
+test('a client that resets its connection before it is accepted is not served: it has no address any more', async () => {
+  let scrapes = 0;
+  const port = await start({}, () => {
+    scrapes += 1;
+  });
+  const reset = `
+    const client = require('node:net').connect(${port}, '127.0.0.1');
+    client.write(${JSON.stringify(SCRAPE)}, () => client.resetAndDestroy());`;
+  // Nothing is accepted meanwhile.
+  execFileSync(process.execPath, ['-e', reset]);
+  expect((await fetch(`http://127.0.0.1:${port}/livez`)).status).toBe(200);
+  expect(scrapes).toBe(0);
 });
