@@ -168,7 +168,7 @@ const table = {
     note: true,
     cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
     remedy:
-      'If the log began with signed heads, somebody with the key of the seals wrote it anew. Cosigned heads and time stamps find that.',
+      'If the log began with signed heads, somebody with the key of the seals wrote it anew: `--witness-heads` and `--head` find that.',
     message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
   },
   'checkpoint-missing': {

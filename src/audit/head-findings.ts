@@ -27,6 +27,8 @@ export const witnessFindings = {
   'cosigned-retired': {
     note: true,
     cause: 'The records of a cosigned head were removed for their age.',
+    remedy:
+      'Compare its time: no gateway removes records before `audit.segment.keep`. A younger head is that of a log that was written anew.',
     message: ({ seq, at }: CosignedFacts) => `record ${seq}, cosigned ${at}, is before the oldest one`,
   },
   'cosignature-missing': {

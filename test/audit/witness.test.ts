@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { zstdCompressSync } from 'node:zlib';
-import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { witnessKey } from '../../src/audit/checkpoint.ts';
 import { checkProof } from '../../src/audit/proof.ts';
@@ -28,6 +28,18 @@ const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.ur
 const key = newSigningKey();
 const scene = useSinks();
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
+const ALL_BUT_DATE = [
+  'hrtime',
+  'nextTick',
+  'performance',
+  'queueMicrotask',
+  'setImmediate',
+  'clearImmediate',
+  'setInterval',
+  'clearInterval',
+  'setTimeout',
+  'clearTimeout',
+] as const;
 let witness: TestWitness;
 
 beforeEach(async () => {
@@ -365,6 +377,24 @@ describe('a log that does not continue what was cosigned', () => {
     await followed.untilSent();
     const found = await check(directory, { witnessHeads: true });
     expect(found).toMatchObject({ kinds: ['cosigned-rewritten'], cosigned: 1, cosignedRecords: 4 });
+    expect(found.notes).not.toContain('cosigned-retired');
+  });
+
+  test('one that was written anew with old times, so that its segments went for their age, is found', async () => {
+    const { directory, old } = await cosigned();
+    await rm(old, { recursive: true });
+    await rm(join(directory, REPLICA), { recursive: true });
+    const now = Date.now();
+    for (const days of [42, 41, 40]) {
+      jest.useFakeTimers({ now: now - days * 86_400_000, doNotFake: [...ALL_BUT_DATE] });
+      await write(directory, 15, { signingKey: undefined, segment: { ...SEGMENT, keep: 0 } });
+    }
+    jest.useRealTimers();
+    await write(directory, 3);
+    const names = await readdir(join(directory, REPLICA));
+    expect(names.filter((name) => name.startsWith('000000000001.'))).toEqual([]);
+    const found = await check(directory, { witnessHeads: true });
+    expect(found.kinds).toContain('cosigned-rewritten');
     expect(found.notes).not.toContain('cosigned-retired');
   });
 

@@ -52,6 +52,9 @@ interface ExpectedHead {
   readonly time: number;
 }
 
+/** The clocks of a gateway and of who confirms its heads may differ by so much, in milliseconds. */
+const CLOCKS_DIFFER_MS = 86_400_000;
+
 /** Number of the last record under a head. */
 function lastOf({ first, size }: Pick<ExpectedHead, 'first' | 'size'>): number {
   return first + size - 1;
@@ -59,6 +62,12 @@ function lastOf({ first, size }: Pick<ExpectedHead, 'first' | 'size'>): number {
 
 function factsOf(head: ExpectedHead): { seq: number; at: string } {
   return { seq: lastOf(head), at: formatTime(head.time) };
+}
+
+/** The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds. */
+interface Oldest {
+  readonly first: number;
+  readonly opened: number;
 }
 
 /** Heads that are looked for in the tree of one process's log. */
@@ -90,14 +99,17 @@ class ExpectedHeads {
   }
 
   /**
-   * The heads that were not found, by their place: before the log, in it, or behind its end. `oldest`: the first record of
-   * the log, in a tree or not. A log that was written anew without a tree has the records of a head in none.
+   * The heads that were not found, by their place: before the log, in it, or behind its end. A log that was written anew
+   * without a tree has the records of a head in none, or in no segment if the gateway has retired it since. What lies
+   * before a segment was confirmed before that began.
    */
-  left(oldest: number): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
+  left({ first, opened }: Oldest): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
     const heads = [...this.#byLast.values()].flat().sort((a, b) => lastOf(a) - lastOf(b));
+    const isBefore = (head: ExpectedHead): boolean =>
+      lastOf(head) < first && !(head.time > opened + CLOCKS_DIFFER_MS);
     return {
-      before: heads.filter((head) => lastOf(head) < oldest),
-      within: heads.filter((head) => lastOf(head) >= oldest && lastOf(head) <= this.end),
+      before: heads.filter(isBefore),
+      within: heads.filter((head) => !isBefore(head) && lastOf(head) <= this.end),
       ahead: heads.filter((head) => lastOf(head) > this.end),
     };
   }
@@ -170,16 +182,13 @@ export class HeadChecks {
     }
   }
 
-  /**
-   * Findings that remain after the last segment. `oldest`: the first record of the log. `isCopy`: the newest segments may
-   * be missing.
-   */
-  *findings(oldest: number, isCopy: boolean): Generator<Finding> {
+  /** Findings that remain after the last segment. `isCopy`: the newest segments may be missing. */
+  *findings(oldest: Oldest, isCopy: boolean): Generator<Finding> {
     if (this.#options.witnesses !== undefined) yield* this.#cosignedFindings(oldest, isCopy);
     if (this.#options.timestampAuthorities !== undefined) yield* this.#stampedFindings(oldest, isCopy);
   }
 
-  *#cosignedFindings(oldest: number, isCopy: boolean): Generator<Finding> {
+  *#cosignedFindings(oldest: Oldest, isCopy: boolean): Generator<Finding> {
     const { end } = this.#cosigned;
     const left = this.#cosigned.left(oldest);
     for (const head of left.within.slice(0, 1)) yield finding('cosigned-rewritten', factsOf(head));
@@ -193,7 +202,7 @@ export class HeadChecks {
     else if (records > 0) yield finding('end-uncosigned', { records, at: formatTime(time) });
   }
 
-  *#stampedFindings(oldest: number, isCopy: boolean): Generator<Finding> {
+  *#stampedFindings(oldest: Oldest, isCopy: boolean): Generator<Finding> {
     yield* this.#stampFindings;
     // Not those before the log: retention may have ended between the removal of a segment and that of its heads.
     const { within, ahead } = this.#stamped.left(oldest);

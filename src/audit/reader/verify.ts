@@ -147,7 +147,8 @@ class LogCheck {
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
-  #start: ChainState | undefined;
+  /** Where the oldest segment continues, and when it was begun, in Unix milliseconds. */
+  #start: (ChainState & { readonly opened: number }) | undefined;
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
@@ -173,8 +174,8 @@ class LogCheck {
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
     const { isCopy = false } = this.#options;
-    const { nextSeq: oldest = 1 } = this.#start ?? {};
-    for (const found of this.#headChecks.findings(oldest, isCopy)) this.#add(found);
+    const { nextSeq: first = 1, opened = 0 } = this.#start ?? {};
+    for (const found of this.#headChecks.findings({ first, opened }, isCopy)) this.#add(found);
     const startKnown = this.#checkStart(segments[0]);
     this.#checkHeads(startKnown);
     await this.#checkFiles(folder, segments);
@@ -213,8 +214,8 @@ class LogCheck {
     this.#records += walk.records;
     this.#seals += walk.seals;
     if (walk.header !== undefined && walk.seals > 0) {
-      const { previous, first: nextSeq, retired } = walk.header;
-      this.#start ??= { previous, nextSeq };
+      const { previous, first: nextSeq, opened, retired } = walk.header;
+      this.#start ??= { previous, nextSeq, opened: Date.parse(opened) };
       // A header is under no signed head; the record of the same retirement is.
       if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
     }
