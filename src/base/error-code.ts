@@ -30,13 +30,18 @@ const FILE_ERRORS: Readonly<Record<string, string>> = {
 };
 
 /**
- * Describes an error of the file system with the file and what to do; undefined: it is another error. `file`: the name if
- * the error has none, as those of an open file.
+ * Describes an error of the file system with the file and what to do; undefined: it is another error, or nobody knows of
+ * which file. `file`: the name if the error has none, as those of an open file.
  */
-export function fileErrorText(error: unknown, file = 'a file'): string | undefined {
+export function fileErrorText(error: unknown, file = pathOf(error)): string | undefined {
   const text = FILE_ERRORS[errorCode(error)];
-  if (text === undefined || !isNativeError(error) || !('syscall' in error)) return undefined;
-  return `${'path' in error ? error.path : file} ${text}`;
+  return text === undefined || file === undefined ? undefined : `${pathOf(error) ?? file} ${text}`;
+}
+
+function pathOf(error: unknown): string | undefined {
+  if (!isNativeError(error) || !('path' in error && 'syscall' in error)) return undefined;
+  // The path of a program says nothing of a file that the user named.
+  return String(error.syscall).startsWith('spawn') ? undefined : String(error.path);
 }
 
 /** Returns the message of an error; one of the file system as people can act on it. */
