@@ -5,8 +5,8 @@ import { signIn } from './api.ts';
 
 /** A stream without an event for this time is opened again, in milliseconds. The gateway sends one every second. */
 const SILENCE_MS = 5_000;
-/** A stream that the gateway has not accepted after this time is opened again, in milliseconds. */
-const OPEN_MS = 10_000;
+/** A stream without a first state after this time is opened again, in milliseconds: a large one takes long on a slow line. */
+const FIRST_MS = 15_000;
 /** Interval of the check for silence, in milliseconds. */
 const CHECK_MS = 1_000;
 /** Maximum number of audit lines that are kept. */
@@ -31,7 +31,9 @@ export function knownNames(): Readonly<Record<'client' | 'deployment', readonly 
 /** Receives the stream of the gateway while the page is visible. */
 export function follow(): void {
   let source: EventSource | undefined;
-  /** When the stream was requested, accepted, or had an event. Monotonic: the clock of the computer can be corrected. */
+  /** True if the stream has had a state. */
+  let isLive = false;
+  /** When the stream was requested, or had an event. Monotonic: the clock of the computer can be corrected. */
   let lastSign = 0;
   const onSign = (): void => {
     lastSign = performance.now();
@@ -40,8 +42,8 @@ export function follow(): void {
   const open = (): void => {
     source?.close();
     source = new EventSource('/api/events');
+    isLive = false;
     onSign();
-    source.addEventListener('open', onSign);
     const on = (name: string, handle: (data: unknown) => void): void => {
       source?.addEventListener(name, ({ data }: MessageEvent<string>) => {
         onSign();
@@ -51,7 +53,10 @@ export function follow(): void {
     on('audit', (data) => {
       auditLines.value = data as AuditLine[];
     });
-    on('tick', (data) => onTick(data as Tick));
+    on('tick', (data) => {
+      isLive = true;
+      onTick(data as Tick);
+    });
     source.addEventListener('error', () => {
       onLoss();
       // The browser reopens a connection that broke, but not one that was refused.
@@ -68,8 +73,7 @@ export function follow(): void {
   // A connection that dies without FIN or RST, or is held by a proxy, raises no error event.
   setInterval(() => {
     const silence = performance.now() - lastSign;
-    const limit = source?.readyState === EventSource.CONNECTING ? OPEN_MS : SILENCE_MS;
-    if (document.hidden || silence < limit) return;
+    if (document.hidden || silence < (isLive ? SILENCE_MS : FIRST_MS)) return;
     onLoss(silence);
     open();
   }, CHECK_MS);
