@@ -193,8 +193,7 @@ async function plainReply({ servers }: RedisStoreOptions): Promise<string> {
 function unusable(problem: string): Finding {
   if (/^(NOAUTH|WRONGPASS|NOPERM|DENIED|ERR AUTH)/.test(problem))
     return wrong('redis', 'redis-refused', problem);
-  if (/^(?:LOADING|CLUSTERDOWN|the node knows no slots)/.test(problem))
-    return wrong('redis', 'redis-not-ready', problem);
+  if (/^(?:LOADING|CLUSTERDOWN)/.test(problem)) return wrong('redis', 'redis-not-ready', problem);
   if (problem.startsWith('ERR max number of clients')) return wrong('redis', 'redis-full', problem);
   if (/READONLY|MASTERDOWN|MISCONF|OOM|NOREPLICAS/.test(problem))
     return wrong('redis', 'redis-not-writable', problem);

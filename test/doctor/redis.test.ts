@@ -9,7 +9,6 @@ import { closing } from '../support/closing.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
 import { type RedisServer, type RedisSetup, startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
-import { freePort } from '../support/server-process.ts';
 
 async function start(setup: RedisSetup = {}): Promise<RedisServer> {
   const server = await startRedis(setup);
@@ -128,17 +127,6 @@ describe('Redis', () => {
     expect(await examine(server)).toMatchObject({
       problem: 'redis-full',
       saw: 'ERR max number of clients reached',
-    });
-  });
-
-  test('that is a node of a Cluster without slots', async () => {
-    const { port } = await start({ settings: ['cluster-enabled yes', `cluster-port ${await freePort()}`] });
-    const finding = await examineRedis(
-      redisOptions({ kind: 'cluster', nodes: [{ host: '127.0.0.1', port }] }),
-    );
-    expect(finding).toMatchObject({
-      problem: 'redis-not-ready',
-      saw: 'the node knows no slots of a Cluster (CLUSTER SLOTS is empty)',
     });
   });
 
