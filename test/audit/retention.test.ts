@@ -149,3 +149,26 @@ test('a file behind the newest segment does not let it be compressed while it is
   const names = await readdir(join(directory, REPLICA));
   expect(names).toEqual(expect.arrayContaining(['000000000001.jsonl.zst', '000000000002.jsonl']));
 });
+
+test('a segment that cannot be compressed leaves nothing behind, and does not keep old ones from being removed', async () => {
+  const directory = await folder();
+  const place = (name: string): string => join(directory, REPLICA, name);
+  const names = async (): Promise<string[]> => readdir(place(''));
+  const segment = { size: 2 ** 28, age: DAY_MS, keep: DAY_MS };
+  const first = await openTestAudit(directory, { segment: { ...segment, size: 1 } });
+  // A compressed file takes the place of no folder.
+  for (const name of ['000000000001.jsonl.zst', '000000000002.jsonl.zst.tmp']) {
+    await mkdir(join(place(name), 'folder'), { recursive: true });
+  }
+  for (let count = 0; count < 3; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  const left = await names();
+  expect(left).toEqual(expect.arrayContaining(['000000000001.jsonl', '000000000002.jsonl.zst']));
+  expect(left.filter((name) => name.endsWith('.tmp'))).toEqual([]);
+  const msg = 'a closed audit segment cannot be compressed now';
+  expect(first.logged).toContainEqual(expect.objectContaining({ msg, segment: '000000000001.jsonl' }));
+
+  const next = await openTestAudit(directory, { segment: { ...segment, keep: 0 } });
+  await until(async () => !(await names()).includes('000000000002.jsonl.zst'));
+  await next.audit.close();
+});

@@ -100,13 +100,9 @@ export class Retention {
 
   async #run(): Promise<void> {
     const { folder, keys, keep } = this.#options;
-    const { log, retired } = this.#deps;
+    const { retired } = this.#deps;
     await this.#removeBeside(await leftOver(folder, retired()));
-    for (const segment of await compressClosed(this.#options)) {
-      if (this.#logged.has(segment)) continue;
-      this.#logged.add(segment);
-      log.error({ segment }, 'a closed segment of the audit log was changed: run audit verify');
-    }
+    await this.#compressClosed();
     for (;;) {
       const due = await nextToRetire(this.#options, keep, retired());
       this.#hold(due && (await this.#clock.doubt()));
@@ -119,6 +115,30 @@ export class Retention {
     for (const segment of await begunSegments(this.#options)) {
       if (closed !== undefined) await timeRangeOf(folder, closed, segment, [keys]);
       closed = segment;
+    }
+  }
+
+  /**
+   * Compresses every closed segment; the newest one is open. A segment with an integrity error stays as it is. A failure
+   * is logged only: a full disk gets room when old segments are removed.
+   */
+  async #compressClosed(): Promise<void> {
+    const { folder, keys } = this.#options;
+    const { log, onFailure } = this.#deps;
+    for (const closed of await closedSegments(this.#options)) {
+      if (closed.compressed) continue;
+      const { name: segment } = closed;
+      const { header, errors } = await check(this.#options, closed);
+      const unknownKey = header !== undefined && header.key !== keys.id;
+      if (errors.length === 0 || unknownKey) {
+        await compress(folder, segment).catch((error: unknown) => {
+          onFailure();
+          log.warn({ segment, reason: messageOf(error) }, 'a closed audit segment cannot be compressed now');
+        });
+      } else if (!this.#logged.has(segment)) {
+        this.#logged.add(segment);
+        log.error({ segment }, 'a closed segment of the audit log was changed: run audit verify');
+      }
     }
   }
 
@@ -197,22 +217,6 @@ async function sizeOf(path: string): Promise<number> {
   return found?.size ?? 0;
 }
 
-/**
- * Compresses every closed segment; the newest one is open. A segment with an integrity error stays as it is.
- * @returns the names of the segments with integrity errors
- */
-async function compressClosed(archive: Archive): Promise<string[]> {
-  const changed: string[] = [];
-  for (const segment of await closedSegments(archive)) {
-    if (segment.compressed) continue;
-    const { header, errors } = await check(archive, segment);
-    const unknownKey = header !== undefined && header.key !== archive.keys.id;
-    if (errors.length === 0 || unknownKey) await compress(archive.folder, segment.name);
-    else changed.push(segment.name);
-  }
-  return changed;
-}
-
 /** Replaces a plain file, which is removed only after the compressed one was read back and has the same content. */
 async function compress(folder: string, name: string): Promise<void> {
   const plain = join(folder, name);
@@ -220,12 +224,18 @@ async function compress(folder: string, name: string): Promise<void> {
   const temporary = `${final}${TEMPORARY}`;
   await using source = await openRegular(plain);
   const { atime, mtime } = await source.stat();
-  await rm(temporary, { force: true });
-  const target = createWriteStream(temporary, { flags: 'wx', mode: 0o600, flush: true });
-  await pipeline(source.createReadStream(), createZstdCompress(), target);
-  // The reader decides by the name whether to decompress, so the file is renamed before it is compared.
-  await utimes(temporary, atime, mtime);
-  await rename(temporary, final);
+  // Something else than a file may stand there.
+  await rm(temporary, { force: true, recursive: true });
+  try {
+    const target = createWriteStream(temporary, { flags: 'wx', mode: 0o600, flush: true });
+    await pipeline(source.createReadStream(), createZstdCompress(), target);
+    // The reader decides by the name whether to decompress, so the file is renamed before it is compared.
+    await utimes(temporary, atime, mtime);
+    await rename(temporary, final);
+  } finally {
+    // After a failure: on a full disk, it has the room that the next records need.
+    await rm(temporary, { force: true });
+  }
   if ((await contentDigest(plain)) !== (await contentDigest(final))) {
     await rm(final);
     throw new Error(`${final} could not be read back as it was written`);
