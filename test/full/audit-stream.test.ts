@@ -48,6 +48,14 @@ async function sentTo(redis: RedisServer): Promise<number[]> {
 
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
+/** Sends the log of a scene to its stream, with this key. */
+function sinkOf({ directory, redis }: StreamScene, key: Secret): SinkSet {
+  const log = { warn: () => undefined, error: () => undefined, info: () => undefined };
+  const sinks = [streamTo(single(redis.port))];
+  const options = { directory: join(directory, 'log'), replica: REPLICA, keys: auditKeys(key), sinks };
+  return new SinkSet(options, { log, recordLoss: () => Promise.resolve(true) });
+}
+
 const failingOf = async ({ status }: StreamedAudit): Promise<string | undefined> => (await status()).failing;
 
 async function untilReached(opened: StreamedAudit): Promise<void> {
@@ -323,10 +331,7 @@ describe('audit export --follow', () => {
     const { audit } = await openTestAudit(directory, { key });
     await recordAccess(audit, { requestId: 'after' });
     await audit.close();
-    const log = { warn: () => undefined, error: () => undefined, info: () => undefined };
-    const sinks = [streamTo(single(scene.redis.port))];
-    const options = { directory, replica: REPLICA, keys: auditKeys(key), sinks };
-    const set = new SinkSet(options, { log, recordLoss: () => Promise.resolve(true) });
+    const set = sinkOf(scene, key);
     await until(async () => (await sentTo(scene.redis)).includes(2));
     await set.finish(AbortSignal.timeout(2_000));
 
@@ -422,6 +427,19 @@ test('serves requests while the stream is unreachable, and finds a cut-off log b
     status: 0,
     stderr: expect.stringContaining('the stream could not be asked where the log ended'),
   });
+});
+
+test('gets the whole log, though a file in its folder has a higher number', async () => {
+  const scene = await setScene();
+  const directory = join(scene.directory, 'log');
+  const { audit } = await openTestAudit(directory);
+  closing.push(() => audit.close());
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await writeFile(join(directory, REPLICA, '999999999999999.jsonl'), '');
+  const set = sinkOf(scene, new Secret(AUDIT_KEY));
+  closing.push(() => set.finish(AbortSignal.timeout(2_000)));
+  await untilSent(scene.stream(), 5);
+  expect(await sentTo(scene.redis)).toEqual(upTo(5));
 });
 
 test('gets the logs of the workers of a gateway that runs', async () => {

@@ -4,7 +4,7 @@ import { NEWLINE, type NumberedLine } from '../line.ts';
 import { type SealedBatch, SealedBatches } from '../reader/sealed-batches.ts';
 import { parseSeal } from '../seal.ts';
 import type { Archive } from '../segments/archive.ts';
-import { segmentName, segmentsIn } from '../segments/segment.ts';
+import { type Segment, segmentName, segmentsIn } from '../segments/segment.ts';
 import { lastSeal, openRegular } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { Source, Unit } from './follower.ts';
@@ -243,10 +243,15 @@ export async function recordsBehind(
   folder: string,
   position: Pick<SinkPosition, 'seq'> | undefined,
 ): Promise<number> {
-  const newest = (await segmentsIn(folder)).at(-1);
+  return Math.max(0, (await lastRecord(folder, await segmentsIn(folder))) - (position?.seq ?? 0));
+}
+
+/** The number of the last record under a seal in these segments of a folder; 0: there is none. */
+export async function lastRecord(folder: string, segments: readonly Segment[]): Promise<number> {
+  const newest = segments.at(-1);
   if (newest === undefined) return 0;
   const last = newest.compressed ? undefined : await lastSealed(join(folder, newest.name));
-  return Math.max(0, (last ?? newest.first - 1) - (position?.seq ?? 0));
+  return last ?? newest.first - 1;
 }
 
 /** The number of the last record under a seal; undefined: the end of the file has no seal. */

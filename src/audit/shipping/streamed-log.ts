@@ -1,10 +1,16 @@
 import type { RedisOptions } from '../../redis/connection.ts';
 import type { Head } from '../seal.ts';
-import type { Archive } from '../segments/archive.ts';
+import { type Archive, begunSegments } from '../segments/archive.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
-import { RecordSource, recordsBehind, type Shipment, type SourceEvents } from './record-source.ts';
+import {
+  lastRecord,
+  RecordSource,
+  recordsBehind,
+  type Shipment,
+  type SourceEvents,
+} from './record-source.ts';
 import { type RedisStream, StreamRemoved } from './redis-stream.ts';
 
 /** Records and characters after which no further batch is added to a call: about a millisecond of Redis. */
@@ -133,7 +139,9 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
       },
     };
     const start: FoundPosition | undefined = position && { position, key: undefined };
-    const from = Math.max(0, (await recordsBehind(folder, undefined)) - sink.maxLength + 1);
+    // Not by a file that somebody put behind them: its number would be above those of all records.
+    const last = await lastRecord(folder, await begunSegments({ folder, replica, keys }));
+    const from = Math.max(0, last - sink.maxLength + 1);
     return new RecordSource({ folder, replica, keys, start, from, most: MOST, events });
   }
 
