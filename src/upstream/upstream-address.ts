@@ -162,12 +162,13 @@ export class UpstreamAddress implements ExchangeObserver {
   }
 
   /**
-   * Goes on with the states of versions at the first of these addresses, unless this one has a credential in common with
-   * them.
+   * Goes on with the states of versions at the first of these addresses that is of the same server, unless this one has a
+   * credential in common with them. What another server accepted or refused says nothing here.
    */
   takeOver(former: readonly UpstreamAddress[]): void {
+    const same = former.filter((each) => each.#options.origin === this.#options.origin);
     for (const [name, { versions }] of this.#credentials) {
-      const known = former.flatMap((each) => each.credential(name)?.versions ?? []);
+      const known = same.flatMap((each) => each.credential(name)?.versions ?? []);
       const [first] = known;
       if (first !== undefined && !known.includes(versions)) versions.takeOver(first);
     }

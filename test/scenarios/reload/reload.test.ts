@@ -183,13 +183,17 @@ describe('a reload and credentials:', () => {
     ['the use of nonces', (round) => ({ digest: { noncePolicy: round % 2 === 0 ? 'exclusive' : 'shared' } })],
   ];
 
-  type Reload = Pick<SceneOptions, 'password' | 'settings'> & { readonly next?: string };
+  type Reload = Pick<SceneOptions, 'password' | 'settings'> & {
+    readonly next?: string;
+    /** The deployment of the simulator. */
+    readonly to?: 'submissions' | 'abstracts';
+  };
 
   async function reload(
     { simulator, gateway }: RunningScene,
-    { password, next, settings = {} }: Reload,
+    { password, next, settings = {}, to = NAME }: Reload,
   ): Promise<void> {
-    const { origin } = simulator.deployments.submissions;
+    const { origin } = simulator.deployments[to];
     const upstream = { origin, ca: simulator.ca, settings, ...(password !== undefined && { password }) };
     const setup = await setupFor({ [NAME]: upstream }, {}, gateway.versions);
     const set = await credentialSet(gateway, NAME, password ?? 'demo-api-key', next);
@@ -284,6 +288,18 @@ describe('a reload and credentials:', () => {
       expect((await get(authors)).status).toBe(200);
       expect(wrong(pair)).toBe(0);
     });
+  });
+
+  test('a reload after which the gateway asks another server begins with the password of its sources', async () => {
+    const pair = await startScene();
+    const { simulator, gateway, get } = pair;
+    expect((await get(authors)).status).toBe(200);
+    gateway.plane.offer(await credentialSet(gateway, NAME, 'demo-api-key', 'later'));
+    simulator.set(NAME, { accounts: [{ username: 'demo-user', password: 'later', sites: ['demo'] }] });
+    expect((await get(authors)).status).toBe(200);
+    await reload(pair, { next: 'later', to: 'abstracts' });
+    await get(authors);
+    expect(simulator.counts('abstracts')).toMatchObject({ accepted: 1, refused: { 'wrong-response': 0 } });
   });
 
   test('a credential that was accepted before is refused only after a probe', async () => {
