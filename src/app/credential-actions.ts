@@ -149,7 +149,7 @@ export class CredentialActions {
     }
     if (entries.size === 0) throw new ControlError('nothing-to-withdraw');
     // The entries may be of another one, which no watch has seen yet.
-    if (described !== undefined) await this.#deps.reloads.readCredentials();
+    await this.#deps.reloads.readCredentials();
     if (this.#nextOf(credential) !== version) throw replaced(credential, version);
     await this.#refuseUsed(entries);
     return { version, section, context, entries };

@@ -61,10 +61,12 @@ test('a next version that takes the place of the one to be withdrawn stays, when
   await expect(whileAsked.actions.withdraw('c', next)).rejects.toThrow(REPLACED);
   expect(await whileAsked.inFile()).toBe(3);
 
-  const before = await sealedNext(async () => {});
-  await before.change(other);
-  await expect(before.actions.withdrawable('c', '2')).rejects.toThrow(REPLACED);
-  expect(await before.inFile()).toBe(3);
+  for (const described of ['2', undefined]) {
+    const before = await sealedNext(async () => {});
+    await before.change(other);
+    await expect(before.actions.withdrawable('c', described)).rejects.toThrow(REPLACED);
+    expect(await before.inFile()).toBe(3);
+  }
 });
 
 test('the next version that was described is withdrawn', async () => {
