@@ -6,7 +6,7 @@ import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
 import type { UpstreamExchange } from './exchange.ts';
 import type { Holder } from './fair-queue.ts';
-import { isLastRequest, MAX_PIECE, type OwnLines, RequestInPieces, writeRequest } from './request-writer.ts';
+import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
 /** How long a connection is kept idle if the upstream does not say, in milliseconds, and at most. */
@@ -73,8 +73,6 @@ export class Connection implements ResponseSource {
   #exchange: UpstreamExchange | undefined;
   #isClosed = false;
   #isPaused = false;
-  /** True if the body of its last request went out in pieces. */
-  #isInPieces = false;
   #onDrain: (() => void) | undefined;
   #ticksLeft = 0;
   #idleUntil = 0;
@@ -104,12 +102,9 @@ export class Connection implements ResponseSource {
     return this.#exchange !== undefined;
   }
 
-  /**
-   * True if it has been idle long enough that the upstream may be closing it, or the end of its last request has not
-   * left: the next one would wait behind that.
-   */
+  /** True if it has been idle long enough that the upstream may be closing it. */
   isStale(now: number): boolean {
-    return now >= this.#idleUntil || (this.#isInPieces && (this.#socket?.writableLength ?? 0) > 0);
+    return now >= this.#idleUntil;
   }
 
   /** True if its last response was a 401, behind which the upstream may be closing it. */
@@ -141,17 +136,14 @@ export class Connection implements ResponseSource {
     if (!this.#isReferenced) socket.ref();
     this.#isReferenced = true;
     const { message } = exchange;
-    const { body } = message;
-    const isInPieces = body !== null && !(Buffer.isBuffer(body) && body.length <= MAX_PIECE);
-    this.#isInPieces = isInPieces;
-    if (isInPieces) {
-      void this.#sendPieces(exchange, socket, body);
+    if (message.body !== null && !Buffer.isBuffer(message.body)) {
+      void this.#stream(exchange, socket, message.body);
       return;
     }
     try {
       this.reader.begin(message.method, exchange);
       exchange.progress = 'sent';
-      writeRequest(socket, message, body, this.#settings.ownLines);
+      writeRequest(socket, message, message.body, this.#settings.ownLines);
       this.#restartTimeout();
     } catch (error) {
       this.close(asGatewayError(error));
@@ -232,15 +224,11 @@ export class Connection implements ResponseSource {
     else this.begin(this.#exchange);
   }
 
-  async #sendPieces(
-    exchange: UpstreamExchange,
-    socket: Socket,
-    body: Buffer | AsyncIterable<Buffer>,
-  ): Promise<void> {
+  async #stream(exchange: UpstreamExchange, socket: Socket, body: AsyncIterable<Buffer>): Promise<void> {
     exchange.isSendingBody = true;
     try {
       const onSent = (): void => this.#onDrain?.();
-      const request = new RequestInPieces(socket, exchange.message, body, this.#settings.ownLines, onSent);
+      const streamed = new StreamedRequest(socket, exchange.message, this.#settings.ownLines, onSent);
       let isBegun = false;
       const begin = (): void => {
         // Bytes of the upstream before this moment are not a response to this request.
@@ -249,16 +237,16 @@ export class Connection implements ResponseSource {
         if (exchange.progress === 'unsent') exchange.progress = 'sent';
         this.#restartTimeout();
       };
-      for await (const piece of request.pieces) {
+      for await (const piece of body) {
         if (this.#exchange !== exchange) return;
         if (piece.length === 0) continue;
         begin();
-        if (!request.write(piece)) await this.#drained();
+        if (!streamed.write(piece)) await this.#drained();
         if (this.#exchange !== exchange) return;
       }
       if (this.#exchange !== exchange) return;
       begin();
-      request.end();
+      streamed.end();
       exchange.isSendingBody = false;
     } catch (error) {
       // Its client left in the body, which the upstream may have refused by the head.

@@ -47,7 +47,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   progress: ExchangeProgress = 'unsent';
   /** True if its connection was idle before it. */
   isReused = false;
-  /** True while its body is being sent in pieces. */
+  /** True while its body, which is not kept, is being sent. */
   isSendingBody = false;
   /** Undefined until its head came. */
   response: UpstreamResponse | undefined;

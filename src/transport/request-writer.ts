@@ -33,8 +33,6 @@ export function ownLines(host: string): OwnLines {
   return { kept: `${start}keep-alive\r\n`, last: `${start}close\r\n` };
 }
 
-/** The longest body that goes out in one write, and the longest piece of a longer one that is kept. */
-export const MAX_PIECE = 65_536;
 /** Characters of the request line beside method and target. */
 const AROUND_TARGET = '  HTTP/1.1\r\n'.length;
 const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
@@ -73,7 +71,8 @@ export function lengthRequired(
  *   Nothing has been written then.
  */
 export function writeRequest(socket: Socket, message: Message, body: Buffer | null, own: OwnLines): void {
-  const size = body === null ? 0 : keptLength(message, body);
+  const size = body?.length ?? 0;
+  if (body !== null && size !== (declaredLength(message) ?? size)) throw lengthMismatch();
   const hasLength = size > 0 || WITH_CONTENT.has(message.method);
   const head = headOf(message, own, hasLength ? `content-length: ${size}\r\n` : '');
   if (body === null || size === 0) {
@@ -86,10 +85,8 @@ export function writeRequest(socket: Socket, message: Message, body: Buffer | nu
   socket.uncork();
 }
 
-/** Writes a request whose body goes out in pieces. Nothing is written before the first one. */
-export class RequestInPieces {
-  /** The body, for the caller to write. */
-  readonly pieces: AsyncIterable<Buffer> | Iterable<Buffer>;
+/** Writes a request whose body comes in pieces. Nothing is written before the first one. */
+export class StreamedRequest {
   readonly #socket: Socket;
   readonly #head: string;
   /** Content-Length; undefined: chunked. */
@@ -101,20 +98,12 @@ export class RequestInPieces {
 
   /**
    * @param onSent called when the socket has sent as many pieces as may wait
-   * @throws GatewayError `bad-request` if a kept body is not as long as declared; TypeError if the request is malformed
+   * @throws TypeError if the request is malformed
    */
-  constructor(
-    socket: Socket,
-    message: Message,
-    body: Buffer | AsyncIterable<Buffer>,
-    own: OwnLines,
-    onSent: () => void,
-  ) {
+  constructor(socket: Socket, message: Message, own: OwnLines, onSent: () => void) {
     this.#socket = socket;
     this.#onSent = onSent;
-    const isKept = Buffer.isBuffer(body);
-    this.pieces = isKept ? piecesOf(body) : body;
-    this.#length = isKept ? keptLength(message, body) : declaredLength(message);
+    this.#length = declaredLength(message);
     const framing =
       this.#length === undefined ? 'transfer-encoding: chunked\r\n' : `content-length: ${this.#length}\r\n`;
     this.#head = headOf(message, own, framing);
@@ -146,11 +135,6 @@ export class RequestInPieces {
     if (isEmpty) this.#socket.write(this.#head, 'latin1');
     if (this.#length === undefined) this.#socket.write('0\r\n\r\n', 'latin1');
   }
-}
-
-/** The socket reports a write when all of it has left: a body in one write would show no progress. */
-function* piecesOf(body: Buffer): Generator<Buffer, void> {
-  for (let at = 0; at < body.length; at += MAX_PIECE) yield body.subarray(at, at + MAX_PIECE);
 }
 
 /**
@@ -188,12 +172,6 @@ function declaredLength({ headers }: Message): number | undefined {
   if (value === undefined) return undefined;
   const length = contentLength(value);
   if (length === undefined) throw new TypeError('Content-Length is malformed.');
-  return length;
-}
-
-/** @throws GatewayError `bad-request` if another length was declared */
-function keptLength(message: Message, { length }: Buffer): number {
-  if (length !== (declaredLength(message) ?? length)) throw lengthMismatch();
   return length;
 }
 

@@ -110,13 +110,9 @@ export class UpstreamConnection {
     return this.#socket.destroyed;
   }
 
-  /** Reads nothing more, until `resume`. */
+  /** Reads nothing more. */
   pause(): void {
     this.#socket.pause();
-  }
-
-  resume(): void {
-    this.#socket.resume();
   }
 
   /** Ends the connection; with TLS after a close_notify. */

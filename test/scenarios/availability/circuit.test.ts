@@ -104,50 +104,43 @@ test('a client that opens it by what it sends is refused alone, and others are s
   expect(served).toEqual(Array(4).fill(200));
 });
 
-test.each([
-  ['streamed', '1MiB', Buffer.from('begin')],
-  ['kept', '16MiB', Buffer.alloc(8_000_000, 'begin')],
-])(
-  'it stays closed when the upstream breaks off %s uploads, and opens when it breaks off other requests',
-  async (_how, replayUpTo, sent) => {
-    const upstream = await startConnections(async (connection) => {
-      const head = await connection.request();
-      if (head?.startsWith('HEAD ') === true)
-        await connection.write(
-          'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"\r\n\r\n',
-        );
-      else {
-        if (head?.startsWith('POST ') === true) await connection.through('begin');
-        connection.reset();
-      }
-    });
-    closing.push(() => upstream.close());
-    const settings = {
-      tls: { allowPlaintext: true },
-      health: { interval: 'off' },
-      circuit: { ...CIRCUIT, minimum: 8 },
-      body: { replayUpTo },
-    };
-    const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
-    const upload = async (): Promise<string> => {
-      const client = await connect(gateway.port);
-      await client.send('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n', sent);
-      const answer = await client.answer();
-      return `${answer.status} ${codeOf(answer)} ${answer.body.includes('body of the request')}`;
-    };
-    // The challenge of each is a response without a failure.
-    const uploads: string[] = [];
-    while (uploads.length < 20) uploads.push(await upload());
-    expect(new Set(uploads)).toEqual(new Set(['502 upstream-unreachable true']));
-    const others: string[] = [];
-    const open = '503 upstream-circuit-open';
-    while (others.at(-1) !== open && others.length < 50) {
-      const { status, code } = await call(gateway, { target: '/' });
-      others.push(`${status} ${code}`);
+test('it stays closed when the upstream breaks off uploads, and opens when it breaks off other requests', async () => {
+  const upstream = await startConnections(async (connection) => {
+    const head = await connection.request();
+    if (head?.startsWith('HEAD ') === true)
+      await connection.write(
+        'HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Digest realm="r", nonce="n", qop="auth"\r\n\r\n',
+      );
+    else {
+      if (head?.startsWith('POST ') === true) await connection.through('begin');
+      connection.reset();
     }
-    expect(others.at(-1)).toBe(open);
-  },
-);
+  });
+  closing.push(() => upstream.close());
+  const settings = {
+    tls: { allowPlaintext: true },
+    health: { interval: 'off' },
+    circuit: { ...CIRCUIT, minimum: 8 },
+  };
+  const gateway = await closedAtEnd(startGateway({ up: { origin: upstream.origin, settings } }));
+  const upload = async (): Promise<string> => {
+    const client = await connect(gateway.port);
+    await client.send('POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\nbegin');
+    const answer = await client.answer();
+    return `${answer.status} ${codeOf(answer)} ${answer.body.includes('body of the request')}`;
+  };
+  // The challenge of each is a response without a failure.
+  const uploads: string[] = [];
+  while (uploads.length < 20) uploads.push(await upload());
+  expect(new Set(uploads)).toEqual(new Set(['502 upstream-unreachable true']));
+  const others: string[] = [];
+  const open = '503 upstream-circuit-open';
+  while (others.at(-1) !== open && others.length < 50) {
+    const { status, code } = await call(gateway, { target: '/' });
+    others.push(`${status} ${code}`);
+  }
+  expect(others.at(-1)).toBe(open);
+});
 
 describe('responses of an upstream', () => {
   test('open no circuit, whatever their status', async () => {
