@@ -22,7 +22,8 @@ test('ioredis/built/DataHandler is what src/redis/replies.ts extends: another ve
     }
   }
   const stream = new PassThrough();
-  new Watched({ stream, options: { protocol: 2 }, condition: {}, status: 'ready' }, {});
+  // Another test of this process may have replaced the class, by one that leaves connections with RESP3 alone.
+  new Watched({ stream, options: { protocol: 3 }, condition: {}, status: 'ready' }, {});
   const listeners = stream.listeners('data');
   expect(listeners).toHaveLength(1);
   listeners[0]?.(Buffer.from('$2\r\nOK\r\n'));

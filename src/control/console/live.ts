@@ -86,8 +86,11 @@ function onLoss(agoMs = 0): void {
 }
 
 async function signInIfAsked(): Promise<void> {
-  const response = await fetch('/api/snapshot').catch(() => undefined);
-  if (response?.status === 401) signIn();
+  const status = await fetch('/api/snapshot').then(
+    (response) => response.status,
+    () => 0,
+  );
+  if (status === 401) signIn();
 }
 
 function onTick(tick: Tick): void {
