@@ -1,4 +1,4 @@
-import { verify, type X509Certificate } from 'node:crypto';
+import type { X509Certificate } from 'node:crypto';
 import { createRequire } from 'node:module';
 import type { Socket } from 'node:net';
 import { type DetailedPeerCertificate, type PeerCertificate, TLSSocket } from 'node:tls';
@@ -124,50 +124,13 @@ export interface RevocationList {
   readonly issuer: string;
   /** When the next list is due, in Unix milliseconds; undefined: the list never expires. */
   readonly nextUpdate: number | undefined;
-  /** The bytes that the signature is of. */
-  readonly signed: Buffer;
-  readonly signature: Buffer;
-  /** Hash of the signature; undefined: it is not known for this algorithm. */
-  readonly hash: string | undefined;
 }
-
-/** The hashes of signatures, by the object identifiers of their algorithms: PKCS #1 v1.5 with RSA, and ECDSA. */
-const HASHES: ReadonlyMap<string, string> = new Map([
-  ['1.2.840.113549.1.1.11', 'sha256'],
-  ['1.2.840.113549.1.1.12', 'sha384'],
-  ['1.2.840.113549.1.1.13', 'sha512'],
-  ['1.2.840.10045.4.3.2', 'sha256'],
-  ['1.2.840.10045.4.3.3', 'sha384'],
-  ['1.2.840.10045.4.3.4', 'sha512'],
-]);
 
 /** Reads a list of revoked certificates from its DER. @throws Error if it is none */
 export function readRevocationList(der: Buffer): RevocationList {
   const { AsnConvert, CertificateList } = library();
-  const list = AsnConvert.parse(der, CertificateList);
-  const { issuer, nextUpdate } = list.tbsCertList;
-  return {
-    issuer: nameKey(issuer),
-    nextUpdate: nextUpdate?.getTime().getTime(),
-    // A list that was parsed has it.
-    signed: Buffer.from(list.tbsCertListRaw ?? new ArrayBuffer(0)),
-    signature: Buffer.from(list.signature),
-    hash: HASHES.get(list.signatureAlgorithm.algorithm),
-  };
-}
-
-/** True if this authority's key signed the list, or its algorithm is not known here. */
-export function isSignedBy(
-  { signed, signature, hash }: RevocationList,
-  authority: Pick<X509Certificate, 'publicKey'>,
-): boolean {
-  if (hash === undefined) return true;
-  try {
-    return verify(hash, signed, authority.publicKey, signature);
-  } catch {
-    // The key is of another kind than the signature.
-    return false;
-  }
+  const { issuer, nextUpdate } = AsnConvert.parse(der, CertificateList).tbsCertList;
+  return { issuer: nameKey(issuer), nextUpdate: nextUpdate?.getTime().getTime() };
 }
 
 /** Compiles a rule into a test, which is called for each connection. */

@@ -9,12 +9,7 @@ import type { Log } from '../base/log.ts';
 import { formatPath, type Issue, type Path } from '../config/issues.ts';
 import { type Listen, listenerPath, writtenPath } from '../config/listen.ts';
 import type { ListenTls } from '../gateway/listener.ts';
-import {
-  isSignedBy,
-  type RevocationList,
-  readCertificate,
-  readRevocationList,
-} from '../identity/certificates.ts';
+import { type RevocationList, readCertificate, readRevocationList } from '../identity/certificates.ts';
 
 interface ListenTlsResult {
   /** Undefined without a section, or if there are issues. */
@@ -75,7 +70,7 @@ export async function readListenTls(
   }
   const lacking = crl === undefined ? undefined : unlistedAuthority(clientCa?.value ?? [], crl.value);
   if (lacking !== undefined) {
-    const message = `has no list that ${lacking} signed with its key in clientCaFile, so that all its certificates would be refused: add it`;
+    const message = `has no list of ${lacking}, all of whose certificates would be refused: add it`;
     return { tls: undefined, issues: [{ path: pathOf('crlFile'), message }], warnings: [] };
   }
   const [{ validToDate }] = cert.value;
@@ -128,11 +123,10 @@ function unlistedAuthority(
   authorities: readonly X509Certificate[],
   lists: readonly PemList[],
 ): string | undefined {
+  const issuers = new Set(lists.map(({ issuer }) => issuer));
   const isListed = (authority: X509Certificate): boolean => {
     const read = readCertificate(authority);
-    if (!('subject' in read)) return false;
-    // A former authority may have had the name, and another key.
-    return lists.some((list) => list.issuer === read.subject && isSignedBy(list, authority));
+    return 'subject' in read && issuers.has(read.subject);
   };
   return authorities.find((authority) => !isListed(authority))?.subject.replaceAll('\n', ', ');
 }
