@@ -109,7 +109,9 @@ async function problemOf(
   } catch (error) {
     if (isLackOfHost(error)) return NOTHING_SEEN;
     const { code, detail } = expectGatewayError(error);
-    return code === 'overloaded' ? NOTHING_SEEN : detail;
+    if (code !== 'overloaded') return detail;
+    // Clients hold all connections, perhaps with long responses: nothing is wrong if one more can be made.
+    return (await problemOf(connections, undefined, ended)) ?? NOTHING_SEEN;
   }
 }
 

@@ -126,6 +126,18 @@ describe('an address is checked', () => {
     expect([3, 4]).toContain(messages.length);
   });
 
+  test('by a connection of its own while clients have all the others: an address that accepts none is found', async () => {
+    const { states, pass } = scene({
+      path: '/health',
+      works: () => false,
+      reply: () => {
+        throw waitedTooLong(1_000, 0);
+      },
+    });
+    await pass(1_100 + 3 * 11_000);
+    expect(states[0]?.status.health).toBe('failing');
+  });
+
   test('not when they end while many of them wait for their turn', async () => {
     const { times, all, pass } = scene({ addresses: 200 });
     await pass(1_100);
