@@ -168,9 +168,12 @@ export class ClientExchange {
     const { socket, request, response } = this;
     response.flush();
     // Without chunks and without a length, an orderly end would be that of the response (RFC 9112 §8). TLS has another
-    // one, close_notify, which `destroy` does not send. A UNIX socket, which has no port, cannot be reset.
+    // one, close_notify, which `destroy` does not send. A UNIX socket, which has no port, cannot be reset. A reset takes
+    // with it what the system has not sent of a response before.
+    const endsWithConnection =
+      request.httpVersion === '1.0' && response.status !== 0 && !response.keepsConnection;
     const canReset = !(socket instanceof TLSSocket) && socket.remotePort !== undefined;
-    if (request.httpVersion === '1.0' && canReset) socket.resetAndDestroy();
+    if (endsWithConnection && canReset) socket.resetAndDestroy();
     else socket.destroy();
   }
 

@@ -143,7 +143,7 @@ describe('a client with HTTP/1.0 that ends its side in a response without a leng
     const upstream = await startUpstream((req, res) => {
       if (req.headers.authorization === undefined)
         res.writeHead(401, { 'www-authenticate': 'Digest realm="r", nonce="n", qop="auth"' }).end();
-      else res.writeHead(200).write('half');
+      else if (req.url !== '/waits') res.writeHead(200).write('half');
     });
     const { ca, server } = await createTestAuthority();
     const files = await writeTlsFiles(await server(), ca);
@@ -183,6 +183,16 @@ describe('a client with HTTP/1.0 that ends its side in a response without a leng
   ])('gets a reset: an orderly end would make the response whole (%s)', async (_which, request) => {
     const client = connectTcp(scene().plain, '127.0.0.1');
     expect(await endEarly(client, request)).toMatchObject({ code: 'ECONNRESET' });
+  });
+
+  test('gets an orderly end if the response has not begun: a reset would take what is on its way of one before', async () => {
+    const client = connectTcp(scene().plain, '127.0.0.1').resume();
+    const closed = once(client, 'close').then(
+      () => undefined,
+      (error) => error,
+    );
+    client.end('GET /waits HTTP/1.0\r\nHost: x\r\n\r\n');
+    expect(await closed).toBeUndefined();
   });
 
   test('gets no close_notify over TLS', async () => {
