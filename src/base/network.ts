@@ -19,7 +19,7 @@ export function parseAddress(text: string): Address | undefined {
 /** One form for all spellings of an address; another text stays as it is. */
 export function canonicalAddress(text: string): string {
   // Addresses of a link are the same ones on each.
-  const [, zone = ''] = /(%.*)$/.exec(text) ?? [];
+  const zone = text.includes('%') ? text.slice(text.indexOf('%')) : '';
   const address = parseAddress(text);
   return address === undefined ? text : `${address.toString()}${zone}`;
 }
