@@ -25,7 +25,7 @@ const REASONS: Readonly<Record<string, readonly string[]>> = {
   'credentials/sealed-file.ts': [PARSES, PARSES, PARSES],
   'fleet/activation.ts': [RETURNED],
   'fleet/fleet.ts': [RETURNED],
-  'identity/certificates.ts': [PARSES, PARSES],
+  'identity/certificates.ts': [PARSES],
   'identity/token-issuer.ts': [PARSES],
   'policy/path.ts': [PARSES],
   'policy/query.ts': [PARSES],
