@@ -6,17 +6,15 @@ import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import type { AuditKeys } from '../keys.ts';
 import { linesOf, recordsIn } from '../line.ts';
-import { checkSeal, parseSeal } from '../seal.ts';
+import { checkSeal, parseSeal, type Seal } from '../seal.ts';
 import { type Lock, lockFile } from '../segments/replica-folder.ts';
 import { readBlocks } from '../segments/segment-reader.ts';
-import { NEW, type RedisStream, type StreamEntry, type StreamRead } from './redis-stream.ts';
+import type { RedisStream, StreamEntry, StreamRead } from './redis-stream.ts';
 
 /** Pause after a failure of Redis, in milliseconds. */
 const RETRY_MS = 250;
 /** The consumer name, always the same, so that a new process finds the entries that the previous one had received. */
 const CONSUMER = 'collector';
-/** The id before all entries. */
-const FIRST = '0';
 /** Records of a replica whose times are remembered, at least: a crash loses what a disk has not written yet. */
 const MIN_RECENT = 65_536;
 
@@ -36,41 +34,41 @@ interface CollectorDeps {
 export async function collect(group: string, deps: CollectorDeps, signal: AbortSignal): Promise<void> {
   const { stream, onState } = deps;
   let failing = true;
-  // Entries may have been delivered when a connection, or the process before, ended.
-  let after = FIRST;
+  let taken = true;
   while (!signal.aborted) {
     let read: StreamRead;
     try {
       // Redis may have restarted without the group.
       if (failing) await stream.openGroup(group);
-      read = await stream.read(group, CONSUMER, after);
+      read = await stream.read(group, CONSUMER, taken ? 'taken' : 'new');
     } catch (error) {
       failing = true;
-      after = FIRST;
+      // Entries may have been delivered when the connection failed.
+      taken = true;
       onState(messageOf(error));
       await delay(RETRY_MS, undefined, { signal }).catch(ignoreAbort);
       continue;
     }
     if (failing) onState(undefined);
     failing = false;
-    await store(group, deps, read.entries);
-    const last = read.entries.at(-1);
-    after = last !== undefined && (read.more || after !== NEW) ? last.id : NEW;
+    taken = await store(group, deps, read, taken);
   }
 }
 
-/** Stores and acknowledges entries. */
+/** Stores and acknowledges entries; resolves to true if there may be more that were delivered and not acknowledged. */
 async function store(
   group: string,
   { stream, progress, write }: CollectorDeps,
-  entries: readonly StreamEntry[],
-): Promise<void> {
-  const texts = entries.map((entry) => progress.take(entry));
-  const text = texts.join('');
+  { entries, more }: StreamRead,
+  taken: boolean,
+): Promise<boolean> {
+  if (entries.length === 0) return more;
+  const text = entries.map((entry) => progress.take(entry)).join('');
   if (text !== '') await write(text);
-  const ids = entries.flatMap(({ id }, at) => (texts[at] === undefined ? [] : [id]));
+  const ids = entries.map(({ id }) => id);
   // Entries that are not acknowledged come again, and are recognised.
-  if (ids.length > 0) await stream.acknowledge(group, ids).catch(reportDefect);
+  await stream.acknowledge(group, ids).catch(reportDefect);
+  return more || taken;
 }
 
 interface Timed {
@@ -166,22 +164,13 @@ export class CollectionProgress {
     return this.#replicas;
   }
 
-  /**
-   * The new records of an entry as lines with their line ends, and a line with the head if the entry asks for it.
-   * Undefined: no known key made the seal, so the entry is to stay for a collector that has another one.
-   */
-  take(entry: StreamEntry): string | undefined {
+  /** The new records of an entry as lines with their line ends, and a line with the head if the entry asks for it. */
+  take(entry: StreamEntry): string {
     if (entry.gone) return '';
     const { replica, anchor } = entry;
     const lines = Buffer.from(entry.lines);
-    const checked = this.#sealOf(entry, lines);
-    if (checked === undefined) return '';
-    const { seal, authentic } = checked;
-    if (!authentic) {
-      const reason =
-        'no key that is known made its seal: start again with that key as well (--key) to collect it';
-      return void this.#options.onRejected(entry.id, reason);
-    }
+    const seal = this.#sealOf(entry, lines);
+    if (seal === undefined) return '';
     const before = this.#replicas.get(replica) ?? nothing();
     const fresh = recordsIn(lines).filter((record) => isNew(before, record));
     const last = fresh.at(-1);
@@ -206,15 +195,15 @@ export class CollectionProgress {
     }
   }
 
-  /** The seal of an entry, if it is for these lines; `authentic`: a key made it. */
-  #sealOf({ id, replica, seal: line, previous, tooLarge }: StreamEntry, lines: Buffer) {
+  /** The seal of an entry, if a key made it for these lines. */
+  #sealOf({ id, replica, seal: line, previous, tooLarge }: StreamEntry, lines: Buffer): Seal | undefined {
     const seal = parseSeal(line);
     const reject = (reason: string): undefined => void this.#options.onRejected(id, reason);
     if (tooLarge) return reject('it is larger than a batch can be');
     if (seal === undefined) return reject('it has no seal');
     const { fits, authentic } = checkSeal(this.#options.keys, { replica, previous }, seal, lines);
     if (!fits) return reject('its lines are not those of its seal');
-    return { seal, authentic };
+    return authentic ? seal : reject('no key that is known made its seal');
   }
 }
 

@@ -57,8 +57,6 @@ const MAX_ID = 2 ** 52;
 const MAX_POSITION = 256;
 /** Positions that are read at most: more than any number of processes. */
 const MAX_POSITIONS = 10_000;
-/** Stands for the ids of entries that no consumer received. */
-export const NEW = '>';
 /** Stands for a position that is too long. */
 const TOO_LONG = '?';
 /** Begins the reply when the stream was removed, since nothing could be added to it. */
@@ -102,7 +100,7 @@ return ARGV[3]`,
 };
 
 /**
- * (stream; group, consumer, an id or NEW, most entries, most bytes of one entry, most bytes of all) → for each entry: id,
+ * (stream; group, consumer, '0' or '>', most entries, most bytes of one entry, most bytes of all) → for each entry: id,
  * fields, and '', 'tooLarge' or 'later' (left out to bound the bytes). Anybody who can write to Redis must not be able to
  * fill the memory of the reader, nor to add an entry whose reply breaks the bounds of every connection.
  */
@@ -277,20 +275,17 @@ export class RedisStream {
     }
   }
 
-  /**
-   * Entries for a consumer, in their order: new ones, none of them after a short wait, or those behind the id `after` that
-   * were delivered to it and not acknowledged.
-   */
-  async read(group: string, consumer: string, after: string): Promise<StreamRead> {
+  /** Entries for a consumer: those delivered to it and not acknowledged, or new ones; none after a short wait. */
+  async read(group: string, consumer: string, which: 'taken' | 'new'): Promise<StreamRead> {
+    const from = which === 'taken' ? '0' : '>';
     const result = await this.#client.call(
       (redis) =>
-        redis.readBatches(this.#stream, group, consumer, after, READ_COUNT, LARGEST_BATCH + 1024, READ_BYTES),
+        redis.readBatches(this.#stream, group, consumer, from, READ_COUNT, LARGEST_BATCH + 1024, READ_BYTES),
       CALL_MS + LARGEST_BATCH / BYTES_PER_MS,
     );
     const found = reply.parse(result);
-    if (found.length === 0 && after === NEW) await delay(PAUSE_MS);
-    const later = found.findIndex(([, , left]) => left === 'later');
-    const given = later === -1 ? found : found.slice(0, later);
+    if (found.length === 0 && which === 'new') await delay(PAUSE_MS);
+    const given = found.filter(([, , left]) => left !== 'later');
     return {
       entries: given.map(([id, fields, left]) => entryOf(id, fields, left === 'tooLarge')),
       more: given.length < found.length,
