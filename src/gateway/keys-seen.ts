@@ -16,11 +16,9 @@ export class KeysSeen {
 
   /** Adds those that another process has seen. */
   keep(seen: readonly SeenKey[]): void {
-    const now = Date.now();
     for (const [client, key, lastSeen] of seen) {
       const known = this.#seen(client, key);
-      // A time that lies ahead is of a clock that was wrong.
-      if (lastSeen > known.at || known.at > now) known.at = lastSeen;
+      known.at = Math.max(known.at, lastSeen);
     }
   }
 
