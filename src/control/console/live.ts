@@ -73,7 +73,8 @@ export function follow(): void {
   // A connection that dies without FIN or RST, or is held by a proxy, raises no error event.
   setInterval(() => {
     const silence = performance.now() - lastSign;
-    if (document.hidden || silence < (isLive ? SILENCE_MS : FIRST_MS)) return;
+    const isAwaited = !isLive && source?.readyState !== EventSource.CLOSED;
+    if (document.hidden || silence < (isAwaited ? FIRST_MS : SILENCE_MS)) return;
     onLoss(silence);
     open();
   }, CHECK_MS);
