@@ -13,7 +13,7 @@ export function messageOf(error: unknown): string {
   return isNativeError(error) ? error.message : String(error);
 }
 
-/** What is wrong with a file and what to do about it, by the code of the error. */
+/** The cause of an error of the file system and its remedy, by the code of the error. */
 const FILE_ERRORS: Readonly<Record<string, string>> = {
   EACCES: 'may not be used by this user: give it the permission, or name another one',
   EPERM: 'may not be used by this user: give it the permission, or name another one',

@@ -293,7 +293,7 @@ export function watchCredentials(options: WatchOptions): FileWatch {
         lastError = '';
         const now = versionsIn(found);
         if (watch.closed || now === known) return true;
-        // What was in use may be put back: then it is passed, too, so that the failure ends.
+        // After a failure, content that is put back is passed as well: that ends the failure.
         known = undefined;
         if (!(await onChange(found))) return false;
         known = now;

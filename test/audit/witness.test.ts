@@ -22,24 +22,13 @@ import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 import { startTestWitness, type TestWitness, WITNESS_NAME } from '../support/witness.ts';
 
 const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.url));
 const key = newSigningKey();
 const scene = useSinks();
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
-const ALL_BUT_DATE = [
-  'hrtime',
-  'nextTick',
-  'performance',
-  'queueMicrotask',
-  'setImmediate',
-  'clearImmediate',
-  'setInterval',
-  'clearInterval',
-  'setTimeout',
-  'clearTimeout',
-] as const;
 let witness: TestWitness;
 
 beforeEach(async () => {
@@ -386,7 +375,7 @@ describe('a log that does not continue what was cosigned', () => {
     await rm(join(directory, REPLICA), { recursive: true });
     const now = Date.now();
     for (const days of [42, 41, 40]) {
-      jest.useFakeTimers({ now: now - days * 86_400_000, doNotFake: [...ALL_BUT_DATE] });
+      setWallClock(now - days * 86_400_000);
       await write(directory, 15, { signingKey: undefined, segment: { ...SEGMENT, keep: 0 } });
     }
     jest.useRealTimers();

@@ -29,7 +29,7 @@ test('ioredis/built/DataHandler is what src/redis/replies.ts extends: another ve
   listeners[0]?.(Buffer.from('$2\r\nOK\r\n'));
   expect(called).toEqual(['dispatch', 'shiftCommand', 'OK']);
 
-  // What ioredis opens for a connection is looked up there each time, so that it can be replaced.
+  // ioredis looks the class up there for each connection, so that it can be replaced.
   const eventHandler = String(require('ioredis/built/redis/event_handler').connectHandler);
   expect(eventHandler).toContain('new DataHandler_1.default(');
 });
