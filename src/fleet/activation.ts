@@ -22,9 +22,10 @@ export async function activateIn<W extends Member>(
   const transferred = toTransfer(setup);
   const decision = Promise.withResolvers<readonly string[]>();
   const counts = (worker: W): boolean => !worker.isGone && stays(worker);
-  const activate = async (worker: W, decide: (changed: readonly string[]) => void): Promise<void> => {
+  const activate = async (worker: W, decides: boolean): Promise<void> => {
     try {
-      decide(await worker.calls.prepare(transferred));
+      const changed = await worker.calls.prepare(transferred);
+      if (decides) decision.resolve(changed);
     } catch (error) {
       if (!counts(worker)) throw error;
       decision.reject(error);
@@ -41,9 +42,9 @@ export async function activateIn<W extends Member>(
     }
     await worker.calls.commit();
   };
-  const deciding = members.map((worker) => worker.inTurn(() => activate(worker, decision.resolve)));
+  const deciding = members.map((worker) => worker.inTurn(() => activate(worker, true)));
   void Promise.allSettled(deciding).then(() => decision.reject(new NoWorkerError()));
-  const following = followers.map((worker) => worker.inTurn(() => activate(worker, () => {})));
+  const following = followers.map((worker) => worker.inTurn(() => activate(worker, false)));
   const settled = settledIn([...members, ...followers], [...deciding, ...following], counts);
   // The caller awaits it later, and gets the error.
   settled.catch(() => undefined);
