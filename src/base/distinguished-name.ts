@@ -78,18 +78,18 @@ function split(text: string, separator: string): string[] {
 }
 
 function parseAttribute(text: string): Attribute | undefined {
-  const [, type = '', value = ''] = /^\s*([\w.]+)\s*=\s*(.*)$/su.exec(text) ?? [];
+  const [, type = '', value = ''] = /^[ \t\r\n]*([\w.]+)[ \t\r\n]*=[ \t\r\n]*(.*)$/su.exec(text) ?? [];
   const oid = /^\d/.test(type) ? type : OIDS.get(type);
   if (oid === undefined) return undefined;
   // OpenSSL escapes `#` at the start, unless the value is nothing else.
-  const isDer = /^#(?:[0-9a-f]{2})+\s*$/i.test(value);
+  const isDer = /^#(?:[0-9a-f]{2})+[ \t\r\n]*$/i.test(value);
   return [oid, isDer ? value.trimEnd().toLowerCase() : `=${unescaped(value)}`];
 }
 
-/** Resolves escapes, and removes spaces at the end that are not escaped. */
+/** Resolves escapes, and removes spaces at the end that are not escaped: OpenSSL escapes those of ASCII only. */
 function unescaped(value: string): string {
   const characters = Array.from(value.matchAll(CHARACTER), ([character]) => character);
-  while (characters.at(-1)?.trim() === '') characters.pop();
+  while (/^[ \t\r\n]$/.test(characters.at(-1) ?? '')) characters.pop();
   // Escaped bytes are UTF-8, so a character can have several of them.
   const bytes = characters.map((character) => {
     if (!character.startsWith('\\')) return Buffer.from(character);

@@ -120,6 +120,13 @@ test.each([
   expect(certificateTest({ subject })(read)).toBe(fits);
 });
 
+test.each(['\u2000x', 'x\u00a0', '\u3000\0'])('a value with a space beyond ASCII is its own: %j', (value) => {
+  const read = withNames(nameOf([[utf8('2.5.4.3', value)]]));
+  expect(certificateTest({ subject: read.subject })(readAccepted(read))).toBe(true);
+  const trimmed = withNames(nameOf([[utf8('2.5.4.3', value.trim())]]));
+  expect(certificateTest({ subject: read.subject })(readAccepted(trimmed))).toBe(false);
+});
+
 test.each(['2.5.4', '0.9.2342.19200300.100.1', '1.3.6.1.4.1.311.60.2.1', '1.2.643.100'])(
   'every attribute under %s fits the subject that OpenSSL prints',
   (arc) => {
