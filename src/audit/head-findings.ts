@@ -91,6 +91,14 @@ export const signatureFindings = {
     remedy: 'If the key was not changed then, the log before that start is forged.',
     message: () => 'says that another key had signed the heads before this start, which could not check them',
   },
+  'signed-at-start': {
+    note: true,
+    cause:
+      'A start signed records that it found under no head: the process before was killed, or lost its disk.',
+    remedy: 'If no process ended so at that time, these records are forged.',
+    message: ({ from, to }: { from: number; to: number }) =>
+      `says that the start signed records ${from} to ${to}, which it had found under no signed head`,
+  },
   'admin-unsigned': {
     cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
     message: () => 'has more admin records in a row under no signed head than a gateway leaves',

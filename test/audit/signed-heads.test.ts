@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
@@ -8,7 +8,7 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
-import { formatHead, LARGEST_BATCH, parseSeal, type Seal, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { formatHead, LARGEST_BATCH, parseSeal, type Seal, sealLine } from '../../src/audit/seal.ts';
 import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -19,6 +19,7 @@ import {
   segmentText,
   useFolders,
 } from '../support/audit-log.ts';
+import { namesOf, redigested, resealed, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
 
@@ -52,61 +53,10 @@ function placed({ segment, line, kind }: PlacedFinding): string {
   return `${segment}:${line} ${kind}`;
 }
 
-async function namesOf(directory: string): Promise<string[]> {
-  return (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
-}
-
-/** Writes a segment anew, as whoever has the folder could; returns its name. */
-async function rewrite(
-  directory: string,
-  at: number,
-  change: (lines: string[]) => string[],
-): Promise<string> {
-  const name = (await namesOf(directory)).at(at) ?? '';
-  const lines = change((await segmentText(directory, name)).trimEnd().split('\n'));
-  await rm(join(directory, REPLICA, name));
-  const plain = name.replace('.zst', '');
-  await writeFile(join(directory, REPLICA, plain), `${lines.join('\n')}\n`);
-  return plain;
-}
-
-/** Seals the lines of a segment anew with the key of the seals, as whoever has that could. */
-function resealed(lines: readonly string[]): string[] {
-  const keys = auditKeys(new Secret(AUDIT_KEY));
-  let previous = (JSON.parse(lines[0] ?? '') as { segment: { previous: string } }).segment.previous;
-  let batch = '';
-  return lines.map((line) => {
-    const seal = parseSeal(line);
-    if (seal === undefined) {
-      batch += `${line}\n`;
-      return line;
-    }
-    const made = sealFor(keys, { replica: REPLICA, previous }, seal, leavesOf(Buffer.from(batch)));
-    previous = made.hmac;
-    batch = '';
-    return sealLine(made).trimEnd();
-  });
-}
-
 /** Changes the records of a segment and removes its heads, as whoever has the folder and no key could. */
 function forged(lines: readonly string[]): string[] {
-  let batch = '';
-  return lines.flatMap((line) => {
-    if (line.startsWith('{"checkpoint":')) return [];
-    const seal = parseSeal(line);
-    if (seal !== undefined) {
-      const digest = hash(
-        'sha256',
-        Buffer.from(leavesOf(Buffer.from(batch)).join(''), 'latin1'),
-        'base64url',
-      );
-      batch = '';
-      return [sealLine({ ...seal, digest }).trimEnd()];
-    }
-    const changed = line.replace(':200,', ':404,');
-    batch += `${changed}\n`;
-    return [changed];
-  });
+  const kept = lines.filter((line) => !line.startsWith('{"checkpoint":'));
+  return redigested(kept.map((line) => line.replace(':200,', ':404,')));
 }
 
 function lineOf(lines: readonly string[], start: string): number {
@@ -199,8 +149,9 @@ describe('the tree goes on', () => {
       provenRecords: 1,
     });
     await write(killed, 2, { segment: { ...SEGMENT, size: 1e9 } });
-    // Four of before, the record of what was set aside, two, and the stop.
-    expect(await check(killed)).toMatchObject({ kinds: [], records: 8, provenRecords: 8 });
+    // Four of before, the records of what was signed late and of what was set aside, two, and the stop.
+    const notes = expect.arrayContaining([expect.stringMatching(/ signed-at-start$/)]);
+    expect(await check(killed)).toMatchObject({ kinds: [], notes, records: 9, provenRecords: 9 });
   });
 
   test('after old segments were retired, even those with the first leaves', async () => {
@@ -248,7 +199,7 @@ describe('the tree goes on', () => {
     expect(await check(killed)).toMatchObject({ kinds: [], notes: [], provenRecords: 3 });
   });
 
-  test('from a segment without a record that is old: a head makes no second one of the same name', async () => {
+  test('from a segment without a record that is old: a start makes no second one of the same name', async () => {
     const directory = await folder();
     const options = { signingKey: key.secret, segment: { size: 1e9, age: 1, keep: 1e9 } };
     const { audit } = await openTestAudit(directory, options);
@@ -256,7 +207,6 @@ describe('the tree goes on', () => {
     await until(async () => (await namesOf(directory)).includes('000000000002.jsonl'));
     await audit.close();
     const next = await openTestAudit(directory, options);
-    await until(() => next.audit.signed?.checkpoint !== undefined);
     await next.audit.close();
     expect(await namesOf(directory)).toEqual(['000000000001.jsonl.zst', '000000000002.jsonl']);
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1 });
@@ -533,6 +483,24 @@ describe('whoever has the folder and the key of the seals', () => {
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
+  });
+
+  test('cannot write the end anew at a stop, so that the next start signs it, without a trace: signed-at-start', async () => {
+    const directory = await folder();
+    await write(directory, 6, { segment: { ...SEGMENT, size: 1e9 } });
+    const name = await rewrite(directory, -1, (lines) => {
+      const head = lineOf(lines, '{"checkpoint":');
+      const later = lines.slice(head + 1).filter((line) => !line.startsWith('{"checkpoint":'));
+      return resealed([...lines.slice(0, head + 1), ...later.map((line) => line.replace(':200,', ':404,'))]);
+    });
+    expect((await check(directory)).notes).toEqual([`${name}:0 end-unsigned`]);
+    await write(directory, 1);
+    const { alterations, notes, provenRecords } = await check(directory);
+    expect([alterations, notes, provenRecords]).toEqual([
+      [],
+      [expect.stringMatching(/^0+1\.jsonl(\.zst)?:\d+ signed-at-start$/)],
+      10,
+    ]);
   });
 
   test.each([

@@ -41,9 +41,10 @@ test('a tree without records has nothing to sign', () => {
   expect([signed.isDue, write(0), signed.signed]).toEqual([false, undefined, nothing]);
 });
 
-test('the first records are signed at once, with the tree of those before them', () => {
-  const { signed, write } = treeAfter(3);
-  expect(signed.isDue).toBe(true);
+test('the first records are signed at once, with the tree of those before them, which is not signed alone', () => {
+  const { signed, write, pass } = treeAfter(3);
+  pass(EVERY_MS);
+  expect([signed.isDue, write(0), signed.lastHead()]).toEqual([false, undefined, undefined]);
   expect(write(2)).toBe(5);
   const { first, tree } = signed.logTree;
   expect([first, tree.size]).toEqual([7, 5]);

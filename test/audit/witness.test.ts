@@ -18,6 +18,7 @@ import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
+import { namesOf, redigested, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
 import { needPackages } from '../support/system-packages.ts';
@@ -385,6 +386,34 @@ describe('a log that does not continue what was cosigned', () => {
     const found = await check(directory, { witnessHeads: true });
     expect(found.kinds).toContain('cosigned-rewritten');
     expect(found.notes).not.toContain('cosigned-retired');
+  });
+
+  test('one whose old times made the gateway itself retire it is found, whatever the oldest header says', async () => {
+    const { directory, old } = await cosigned();
+    await rm(old, { recursive: true });
+    await rm(join(directory, REPLICA), { recursive: true });
+    const now = Date.now();
+    // No gap between them makes the gateway doubt its clock.
+    for (const days of [60, 45, 30, 15]) {
+      setWallClock(now - days * 86_400_000);
+      await write(directory, 15, { signingKey: undefined, segment: { ...SEGMENT, keep: 1e12 } });
+    }
+    jest.useRealTimers();
+    const keep = 20 * 86_400_000;
+    await write(directory, 3, { segment: { ...SEGMENT, keep } });
+    await write(directory, 1, { segment: { ...SEGMENT, keep } });
+    const [oldest = ''] = await namesOf(directory);
+    expect(Number.parseInt(oldest, 10)).toBeGreaterThan(20);
+    const before = await check(directory, { witnessHeads: true });
+    // Nobody signs a header.
+    await rewrite(directory, 0, ([header = '', ...lines]) =>
+      redigested([header.replace(/"opened":"[^"]*/, `"opened":"${new Date(now).toISOString()}`), ...lines]),
+    );
+    const after = await check(directory, { witnessHeads: true });
+    expect([before, after].map(({ kinds }) => kinds)).toEqual(
+      Array(2).fill(['cosigned-rewritten', 'cosignature-missing']),
+    );
+    expect(after.notes).toEqual(before.notes);
   });
 
   test('a log that got its signing key later is none, also once its first segments were retired', async () => {

@@ -322,7 +322,8 @@ class FileAudit implements Audit {
     this.#deps.log.info({ head: formatHead(this.#head), ...signed }, 'audit head');
   }
 
-  #recordRecovery({ setAside, damaged, otherKey, otherSigner }: Recovered): Promise<unknown> {
+  #recordRecovery(recovered: Recovered): Promise<unknown> {
+    const { nextSeq, setAside, damaged, otherKey, otherSigner, unsigned } = recovered;
     const { log } = this.#deps;
     const written: Promise<boolean>[] = [];
     if (this.#deps.isBegunAnew) {
@@ -340,6 +341,11 @@ class FileAudit implements Audit {
       log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');
     }
     if (otherSigner) written.push(this.adminWritten('signing-key-changed', {}));
+    if (unsigned > 0) {
+      const details = { first: nextSeq - unsigned, last: nextSeq - 1 };
+      written.push(this.adminWritten('signed-at-start', details));
+      log.warn(details, 'the end of the audit log was under no signed head, and is signed now');
+    }
     for (const details of setAside) {
       written.push(this.adminWritten('recovered', { ...details }));
       if (details.afterStop) log.error(details, 'audit log was appended to after its process had stopped');

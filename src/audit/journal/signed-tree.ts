@@ -12,8 +12,8 @@ export class SignedTree {
   readonly #replica: string;
   readonly #first: number;
   #tree: MerkleTree;
-  /** Records under the last head that this process signed; heads of an earlier process do not count. */
-  #signedSize = 0;
+  /** Records under the last head that this process signed, or that it found: it signs none without one of its own. */
+  #signedSize: number;
   #signedAt = Number.NEGATIVE_INFINITY;
   #signed: Signed = { checkpoint: undefined, unsignedSince: undefined };
 
@@ -22,6 +22,7 @@ export class SignedTree {
     this.#replica = replica;
     this.#first = first;
     this.#tree = tree;
+    this.#signedSize = tree.size;
   }
 
   /** The tree of the records that are in the file. */

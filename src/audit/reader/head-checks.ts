@@ -64,10 +64,13 @@ function factsOf(head: ExpectedHead): { seq: number; at: string } {
   return { seq: lastOf(head), at: formatTime(head.time) };
 }
 
-/** The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds. */
+/**
+ * The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds, as far as
+ * is known by the gateway that removed what was before it.
+ */
 interface Oldest {
   readonly first: number;
-  readonly opened: number;
+  readonly begun: number;
 }
 
 /** Heads that are looked for in the tree of one process's log. */
@@ -103,10 +106,10 @@ class ExpectedHeads {
    * without a tree has the records of a head in none, or in no segment if the gateway has retired it since. What lies
    * before a segment was confirmed before that began.
    */
-  left({ first, opened }: Oldest): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
+  left({ first, begun }: Oldest): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
     const heads = [...this.#byLast.values()].flat().sort((a, b) => lastOf(a) - lastOf(b));
     const isBefore = (head: ExpectedHead): boolean =>
-      lastOf(head) < first && !(head.time > opened + CLOCKS_DIFFER_MS);
+      lastOf(head) < first && !(head.time > begun + CLOCKS_DIFFER_MS);
     return {
       before: heads.filter(isBefore),
       within: heads.filter((head) => !isBefore(head) && lastOf(head) <= this.end),

@@ -127,6 +127,13 @@ async function checkLog(
   }
 }
 
+const EMPTY_LOG = { previous: GENESIS, nextSeq: 1, opened: '' };
+
+/** Where the log may begin. `olderThan`: when the records before it were written at the latest, as its gateway says. */
+interface Start extends RetiredEnd {
+  readonly olderThan?: string | undefined;
+}
+
 /** Checks the log of one process once. */
 class LogCheck {
   readonly #options: VerifyOptions;
@@ -137,7 +144,7 @@ class LogCheck {
   readonly #named: ReadonlySet<number>;
   readonly #seen = new Set<string>();
   /** Ends of retired segments, from records under a seal: the log may begin after any of them. */
-  readonly #starts: RetiredEnd[] = [{ last: 0, hmac: GENESIS }];
+  readonly #starts: Start[] = [{ last: 0, hmac: GENESIS }];
   /** From records under a seal, by the name of the file. */
   readonly #aside = new Map<string, SetAside>();
   /** The newest head of each worker that runs, and the last one of each that has ended. */
@@ -147,8 +154,8 @@ class LogCheck {
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
-  /** Where the oldest segment continues, and when it was begun, in Unix milliseconds. */
-  #start: (ChainState & { readonly opened: number }) | undefined;
+  /** Where the oldest segment continues, and its `opened`. */
+  #start: (ChainState & { readonly opened: string }) | undefined;
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
@@ -174,10 +181,14 @@ class LogCheck {
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
     const { isCopy = false } = this.#options;
-    const { nextSeq: first = 1, opened = 0 } = this.#start ?? {};
-    for (const found of this.#headChecks.findings({ first, opened }, isCopy)) this.#add(found);
-    const startKnown = this.#checkStart(segments[0]);
-    this.#checkHeads(startKnown);
+    const { previous, nextSeq: first, opened } = this.#start ?? EMPTY_LOG;
+    const retired = this.#starts.find(({ last, hmac }) => last === first - 1 && hmac === previous);
+    // No signed head covers a header: what the record of the retirement says counts.
+    const begun = Date.parse(retired?.olderThan ?? opened);
+    for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
+    if (retired === undefined)
+      this.#add(finding('segment-missing', { last: first - 1 }), segments[0]?.name, 1);
+    this.#checkHeads(retired !== undefined);
     await this.#checkFiles(folder, segments);
     return {
       findings: this.#findings,
@@ -215,7 +226,7 @@ class LogCheck {
     this.#seals += walk.seals;
     if (walk.header !== undefined && walk.seals > 0) {
       const { previous, first: nextSeq, opened, retired } = walk.header;
-      this.#start ??= { previous, nextSeq, opened: Date.parse(opened) };
+      this.#start ??= { previous, nextSeq, opened };
       // A header is under no signed head; the record of the same retirement is.
       if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
     }
@@ -273,8 +284,8 @@ class LogCheck {
   *#findingsOf(record: AdminRecord): Generator<Finding> {
     switch (record.event) {
       case 'segment-retired': {
-        const { segment, last, hmac, altered, unchecked, missingFrom = '?', missingTo } = record;
-        this.#starts.push({ last, hmac });
+        const { segment, last, hmac, olderThan, altered, unchecked, missingFrom = '?', missingTo } = record;
+        this.#starts.push({ last, hmac, olderThan });
         if (altered !== undefined) yield finding('retired-altered', { segment, altered });
         if (missingTo !== undefined) yield finding('retired-missing', { from: missingFrom, to: missingTo });
         if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
@@ -289,6 +300,11 @@ class LogCheck {
       case 'records-lost':
         yield this.#recordsLost(record);
         return;
+      case 'signed-at-start': {
+        const { first: from, last: to } = record;
+        yield finding('signed-at-start', { from, to });
+        return;
+      }
       case 'worker-heads':
         // The end of a worker's chain implies all before it; but the next process continues what it finds.
         for (const head of record.heads) {
@@ -311,15 +327,6 @@ class LogCheck {
     const from = to > end ? { from: end + 1 } : {};
     const log = replica === this.#replica ? {} : { log: replica };
     return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
-  }
-
-  /** True if every record before the oldest one was retired, as a seal says. */
-  #checkStart(first: Segment | undefined): boolean {
-    if (first === undefined || this.#start === undefined) return true;
-    const { previous, nextSeq } = this.#start;
-    if (this.#starts.some(({ last, hmac }) => last === nextSeq - 1 && hmac === previous)) return true;
-    this.#add(finding('segment-missing', { last: nextSeq - 1 }), first.name, 1);
-    return false;
   }
 
   #checkHeads(startKnown: boolean): void {

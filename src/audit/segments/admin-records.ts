@@ -16,6 +16,8 @@ const retirement = z.object({
   previous: z.string(),
   last: z.int(),
   hmac: z.string(),
+  /** `opened` of the later segment by which all its records were too old; older gateways did not record it. */
+  olderThan: z.string().optional(),
   /** The integrity error that the segment had when it was removed. */
   altered: z.string().optional(),
   /** Id of a key that the gateway no longer had, so that it could not check the segment. */
@@ -71,14 +73,21 @@ const workerHeads = z.object({
   ended: z.boolean().default(false),
 });
 
+const signedLate = z.object({
+  event: z.literal('signed-at-start'),
+  /** Numbers of the first and last record that a start found at the end of the log, under no head. */
+  first: z.int(),
+  last: z.int(),
+});
+
 /** Events without details. The last two are findings of the same name. */
 const plain = z.object({
   event: z.enum(['start', 'start-failed', 'stop', 'log-begun-anew', 'signing-key-changed']),
 });
 
-const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, plain]);
+const admin = z.discriminatedUnion('event', [retirement, setAside, loss, workerHeads, signedLate, plain]);
 const EVENTS =
-  /"event":"(?:segment-retired|recovered|records-lost|worker-heads|start|start-failed|stop|log-begun-anew|signing-key-changed)"/;
+  /"event":"(?:segment-retired|recovered|records-lost|worker-heads|signed-at-start|start|start-failed|stop|log-begun-anew|signing-key-changed)"/;
 
 /** An admin record of which readers of the log make something; other ones are for people. */
 export type AdminRecord = z.infer<typeof admin>;

@@ -31,8 +31,18 @@ export interface Continued {
   readonly opened: number;
 }
 
+/** The result of looking for signed heads. */
+interface Proven {
+  /** The tree of all records; undefined: there is none that can be believed. */
+  readonly tree: LogTree | undefined;
+  /** True if heads of another signing key are all that proves the tree. */
+  readonly otherSigner: boolean;
+  /** How many records at the end of the tree are under no head: the process before was killed, or somebody wrote them. */
+  readonly unsigned: number;
+}
+
 /** Where the chain ends, as far as a seal covers it, and what else was found. */
-export interface Recovered extends ChainState {
+export interface Recovered extends ChainState, Proven {
   /** The file to continue; undefined: a new one is to be begun. */
   readonly file: Continued | undefined;
   readonly setAside: readonly SetAside[];
@@ -42,11 +52,9 @@ export interface Recovered extends ChainState {
   readonly otherKey: string | undefined;
   /** The last record that retention removed; undefined: none, as far as the newest segment says, checked or not. */
   readonly retired: RetiredEnd | undefined;
-  /** The tree of all records; undefined: there is none that can be believed. */
-  readonly tree: LogTree | undefined;
-  /** True if heads of another signing key are all that proves the tree. */
-  readonly otherSigner: boolean;
 }
+
+const UNPROVEN: Proven = { tree: undefined, otherSigner: false, unsigned: 0 };
 
 const FRESH: Recovered = {
   previous: GENESIS,
@@ -56,8 +64,7 @@ const FRESH: Recovered = {
   damaged: undefined,
   otherKey: undefined,
   retired: undefined,
-  tree: undefined,
-  otherSigner: false,
+  ...UNPROVEN,
 };
 
 interface RecoveryOptions extends Archive {
@@ -109,7 +116,8 @@ async function recoverFrom(
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
-  const { tree, otherSigner } = await provenTree(options, walked, segment, before);
+  const proven = await provenTree(options, walked, segment, before);
+  const { tree } = proven;
   const [error = (await tailError(path, segment, walk)) ?? unproven(walked, tree)] = errors;
   if (error !== undefined) {
     // The next segment must not have the name of this one.
@@ -119,7 +127,7 @@ async function recoverFrom(
       damaged: { segment: segment.name, error },
     };
   }
-  if (segment.compressed) return { ...state, tree, otherSigner };
+  if (segment.compressed) return { ...state, ...proven };
   const opened = header === undefined ? Date.now() : Date.parse(header.opened);
   const setAside = await cutTail(path, sealed.bytes, walk);
   // The header of a segment with signed heads has the tree before it, so a first tree begins with a segment.
@@ -131,7 +139,7 @@ async function recoverFrom(
     return { ...state, previous, setAside };
   }
   const file = { path, size: sealed.bytes, first: segment.first, opened };
-  return { ...state, tree, otherSigner, file, setAside };
+  return { ...state, ...proven, file, setAside };
 }
 
 /** A segment that was read to its end. */
@@ -182,26 +190,30 @@ async function provenTree(
   { errors, trees }: Walked,
   segment: Segment,
   before: Segment | undefined,
-): Promise<Pick<Recovered, 'tree' | 'otherSigner'>> {
-  if (trees === undefined || errors.length > 0) return FRESH;
-  if (isUnderHeads(trees)) return { tree: trees.tree, otherSigner: false };
+): Promise<Proven> {
+  if (trees === undefined || errors.length > 0) return UNPROVEN;
+  if (isUnderHeads(trees)) return proof(trees, false);
   // A segment that was begun last has no head of its own yet.
   const both = before === undefined ? [segment] : [before, segment];
   const own = await treeUnderHeads(options, both, options.publicKey);
-  if (own !== undefined) return { tree: own, otherSigner: false };
-  const tree = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, both));
-  return { tree, otherSigner: tree !== undefined };
+  if (own !== undefined) return proof(own, false);
+  const other = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, both));
+  return other === undefined ? UNPROVEN : proof(other, true);
+}
+
+function proof({ tree, unsigned }: TreeWalk, otherSigner: boolean): Proven {
+  return { tree, otherSigner, unsigned };
 }
 
 /**
- * The tree of segments, each of which ends with records under heads, or of less than a minute. `publicKey` undefined: any
- * key may have signed the heads.
+ * The walk through segments, each of which ends with records under heads, or of less than a minute; undefined: one does
+ * not. `publicKey` undefined: any key may have signed the heads.
  */
 async function treeUnderHeads(
   archive: Archive,
   segments: readonly Segment[],
   publicKey?: KeyObject,
-): Promise<LogTree | undefined> {
+): Promise<TreeWalk | undefined> {
   const trees = new TreeWalk({ replica: archive.replica, keys: publicKey && [publicKey] });
   for (const segment of segments) {
     let isWrong = false;
@@ -212,7 +224,7 @@ async function treeUnderHeads(
     if (failure !== undefined) return reportDefect(failure);
     if (isWrong || (trees.tree?.tree.size !== 0 && !isUnderHeads(trees))) return undefined;
   }
-  return trees.tree;
+  return trees;
 }
 
 /** True if its records are under heads, but for those of less than a minute at the end. */

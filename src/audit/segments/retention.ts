@@ -278,8 +278,8 @@ async function nextToRetire(
     const opened = openedAt(header);
     // A clock that was ahead would keep the segment until the time it showed; one that was behind would remove it now.
     if (!(opened <= now) || (begun <= now && opened < begun)) continue;
-    if (opened >= now - keep) return undefined;
-    const retired = await describe(archive, oldest, next, end);
+    if (header === undefined || opened >= now - keep) return undefined;
+    const retired = { ...(await describe(archive, oldest, next, end)), olderThan: header.opened };
     return { retired, recorded: retired.last === end?.last && retired.hmac === end.hmac };
   }
   return undefined;
