@@ -59,6 +59,34 @@ function forged(lines: readonly string[]): string[] {
   return redigested(kept.map((line) => line.replace(':200,', ':404,')));
 }
 
+/** Records, behind the last head or the last seal, that the first segment was retired, with the key of the seals. */
+async function sealRetirement(
+  directory: string,
+  first: string,
+  second: string,
+  place: string,
+): Promise<void> {
+  const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
+  const record = {
+    event: 'segment-retired',
+    segment: first,
+    first: 1,
+    previous: '',
+    last: segment.first - 1,
+    hmac: segment.previous,
+  };
+  await rewrite(directory, -1, (lines) => {
+    const last = parseSeal(lines.at(-1) ?? '');
+    const seq = (last?.last ?? 0) + 1;
+    const time = new Date().toISOString();
+    const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
+    const [kept, from] = place === 'after' ? [lines, seq] : [lines.slice(0, -1), last?.first ?? 0];
+    const any = 'A'.repeat(43);
+    const seal = sealLine({ first: from, last: seq, form: 'leaves', digest: any, hmac: any });
+    return resealed([...kept, line, seal.trimEnd()]);
+  });
+}
+
 function lineOf(lines: readonly string[], start: string): number {
   return lines.findIndex((line) => line.startsWith(start)) + 1;
 }
@@ -458,31 +486,29 @@ describe('whoever has the folder and the key of the seals', () => {
     ['under the seal of the last signed head, behind it', 'within'],
   ])('is not believed in an admin record that no signed head covers, %s', async (_, place) => {
     const directory = await stoppedLog();
-    const [first = ''] = await namesOf(directory);
+    const [first = '', second = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
-    const [second = ''] = await namesOf(directory);
-    const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
-    const record = {
-      event: 'segment-retired',
-      segment: first,
-      first: 1,
-      previous: '',
-      last: segment.first - 1,
-      hmac: segment.previous,
-    };
-    await rewrite(directory, -1, (lines) => {
-      const last = parseSeal(lines.at(-1) ?? '');
-      const seq = (last?.last ?? 0) + 1;
-      const time = new Date().toISOString();
-      const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
-      const [kept, from] = place === 'after' ? [lines, seq] : [lines.slice(0, -1), last?.first ?? 0];
-      const any = 'A'.repeat(43);
-      const seal = sealLine({ first: from, last: seq, form: 'leaves', digest: any, hmac: any });
-      return resealed([...kept, line, seal.trimEnd()]);
-    });
+    await sealRetirement(directory, first, second, place);
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
+    // The next start signs it.
+    await write(directory, 1);
+    const later = await check(directory);
+    expect(later.kinds).toEqual([`${second}:1 segment-missing`]);
+    expect(later.notes).toEqual([expect.stringMatching(/ signed-at-start$/)]);
+  });
+
+  test('a retirement that was under no head when the gateway was killed is recorded again', async () => {
+    const directory = await folder();
+    await write(directory, 3);
+    const [first = '', second = '', ...others] = await namesOf(directory);
+    expect(others).toEqual([]);
+    await sealRetirement(directory, first, second, 'after');
+    await write(directory, 1, { segment: { ...SEGMENT, size: 1e9, keep: 0 } });
+    expect(await namesOf(directory)).not.toContain(first);
+    const { kinds, notes } = await check(directory);
+    expect([kinds, notes]).toEqual([[], [expect.stringMatching(/ signed-at-start$/)]]);
   });
 
   test('cannot write the end anew at a stop, so that the next start signs it, without a trace: signed-at-start', async () => {
@@ -588,7 +614,7 @@ describe('a log that somebody filled without a key takes no more memory than any
       time: '2026-01-01T00:00:00.000Z',
       kind: 'admin',
       replica: REPLICA,
-      event: 'x',
+      event: 'start',
       ...more,
     });
 

@@ -112,6 +112,16 @@ export class ChainWriter {
     return this.#tree?.signed;
   }
 
+  /** True if a signed head covers that record, or heads are not signed. */
+  isSigned(seq: number): boolean {
+    return this.#tree?.covers(seq) !== false;
+  }
+
+  /** Has the next batch end with a signed head. */
+  signSoon(): void {
+    this.#tree?.signSoon();
+  }
+
   /** True if an empty batch is to be written, which gets a signed head. */
   get isHeadDue(): boolean {
     return this.#tree?.isDue === true;

@@ -39,6 +39,16 @@ export class SignedTree {
     return this.#isDue(this.#tree);
   }
 
+  /** True if a head of this process covers that record of it. */
+  covers(seq: number): boolean {
+    return seq < this.#first + this.#signedSize;
+  }
+
+  /** Has the next batch end with a head, whenever the last one was signed. */
+  signSoon(): void {
+    this.#signedAt = Number.NEGATIVE_INFINITY;
+  }
+
   /** The tree with the records of a batch. */
   extended(leaves: readonly Digest[]): MerkleTree {
     const tree = this.#tree.copy();

@@ -5,17 +5,11 @@ import { type Finding, finding, isNote, type PlacedFinding } from '../findings.t
 import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
 import { formatHead, GENESIS, type Head } from '../seal.ts';
-import {
-  type AdminRecord,
-  type Loss,
-  parseAdmin,
-  type RetiredEnd,
-  type SetAside,
-} from '../segments/admin-records.ts';
+import type { AdminRecord, Loss, RetiredEnd, SetAside } from '../segments/admin-records.ts';
 import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
-import { TreeWalk, UnprovenRecords } from '../segments/tree-walk.ts';
+import { adminRecords, type PlacedAdmin, TreeWalk, UnprovenRecords } from '../segments/tree-walk.ts';
 import { absentLogs, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
@@ -237,21 +231,24 @@ class LogCheck {
   #readBatch(batch: WalkedBatch, name: string): void {
     const { seal, trust, admin, errors } = batch;
     for (const error of errors) this.#add(error, name, error.line);
-    if (this.#trees === undefined) for (const { line, at } of admin) this.#readAdmin(line, name, at);
-    else this.#readTree(this.#trees, batch, name);
+    const records =
+      this.#trees === undefined ? adminRecords(admin, name) : this.#readTree(this.#trees, batch, name);
+    for (const { record, name: place, at } of records) {
+      for (const found of this.#findingsOf(record)) this.#add(found, place, at);
+    }
     if (seal === undefined || trust !== 'sealed') return;
     const { last, hmac } = seal;
     this.#end = { replica: this.#replica, seq: last, hmac };
     if (this.#named.has(last)) this.#seen.add(`${last}:${hmac}`);
   }
 
-  /** Believes admin records only when a signed head covers them. */
-  #readTree(trees: TreeWalk, batch: WalkedBatch, name: string): void {
+  /** Returns the admin records that a signed head covers now: only those are believed. */
+  #readTree(trees: TreeWalk, batch: WalkedBatch, name: string): readonly PlacedAdmin[] {
     const { head, errors } = trees.take(batch);
     for (const error of errors) this.#add(error, name, error.line);
-    const proven = this.#unproven.next(batch.admin, name, head?.line);
-    for (const { line, name: place, at } of proven) this.#readAdmin(line, place, at);
+    const proven = this.#unproven.next(adminRecords(batch.admin, name), head?.line);
     if (trees.tree === undefined) this.#unproven.clear();
+    return proven;
   }
 
   #checkSigned(newest: Segment | undefined): void {
@@ -274,11 +271,6 @@ class LogCheck {
     } else if (lines > 0) this.#add(finding('lines-unsealed', { lines }), name, unsealedLine);
     if (!newest && torn > 0) this.#add(finding('line-torn', { bytes: torn }), name, walk.lines + 1);
     if (!newest && walk.seals === 0 && walk.keyKnown) this.#add(finding('segment-unsealed'), name, 1);
-  }
-
-  #readAdmin(line: string, name: string, at: number): void {
-    const record = parseAdmin(line);
-    if (record !== undefined) for (const found of this.#findingsOf(record)) this.#add(found, name, at);
   }
 
   *#findingsOf(record: AdminRecord): Generator<Finding> {

@@ -3,6 +3,7 @@ import { type Checkpoint, checkpointIn, isSignedBy } from '../checkpoint.ts';
 import { type Finding, finding } from '../findings.ts';
 import { headOf, linesOf, lineType } from '../line.ts';
 import { type Digest, digestText, leafHash, MerkleTree, parseDigest } from '../merkle.ts';
+import { type AdminRecord, parseAdmin } from './admin-records.ts';
 import { type AdminLine, type IntegrityError, MOST_ERRORS, type WalkedBatch } from './chain-walk.ts';
 import type { SegmentHeader } from './segment.ts';
 
@@ -197,7 +198,7 @@ export class TreeWalk {
   }
 
   #check(text: string, line: number): SignedHead | Finding {
-    // Each start signs the head that it finds. Checking any number of them in a compressed file would take hours.
+    // Older gateways signed the head that each start found. Checking any number of them in a compressed file would take hours.
     if (text === this.#last?.text) return { checkpoint: this.#last.checkpoint, line };
     if (this.#last !== undefined) this.#repeated += 1;
     if (this.#repeated > MOST_ERRORS) {
@@ -233,14 +234,25 @@ export class TreeWalk {
 const MAX_RECORDS = 10_000;
 const MAX_CHARACTERS = 16 * 1024 * 1024;
 
-/** An admin record and its segment. */
-interface PlacedLine extends AdminLine {
+/** An admin record, its segment, and the number and length of its line. */
+export interface PlacedAdmin {
+  readonly record: AdminRecord;
   readonly name: string;
+  readonly at: number;
+  readonly length: number;
+}
+
+/** The admin records among lines of a segment of which readers make something. */
+export function adminRecords(lines: readonly AdminLine[], name: string): PlacedAdmin[] {
+  return lines.flatMap(({ line, at }) => {
+    const record = parseAdmin(line);
+    return record === undefined ? [] : { record, name, at, length: line.length };
+  });
 }
 
 /** Admin records that no signed head covers yet: nothing of them is to be believed. */
 export class UnprovenRecords {
-  #records: PlacedLine[] = [];
+  #records: PlacedAdmin[] = [];
   #characters = 0;
   #isExceeded = false;
 
@@ -249,24 +261,21 @@ export class UnprovenRecords {
     return this.#isExceeded;
   }
 
-  /** Takes the admin records of the next batch; returns those that its head, in that line of the segment, covers. */
-  next(admin: readonly AdminLine[], name: string, headLine: number | undefined): readonly PlacedLine[] {
+  /**
+   * Takes the admin records of the next batch; returns those that its head, in that line of the segment, covers, without
+   * those that excuse something and that a start found under no head.
+   */
+  next(admin: readonly PlacedAdmin[], headLine: number | undefined): readonly PlacedAdmin[] {
     if (headLine === undefined) {
-      this.#add(admin, name);
+      this.#add(admin);
       return [];
     }
     // A gateway writes no record behind the head of a batch; whoever seals it anew could.
-    this.#add(
-      admin.filter(({ at }) => at < headLine),
-      name,
-    );
+    this.#add(admin.filter(({ at }) => at < headLine));
     const proven = this.#records;
     this.clear();
-    this.#add(
-      admin.filter(({ at }) => at > headLine),
-      name,
-    );
-    return proven;
+    this.#add(admin.filter(({ at }) => at > headLine));
+    return withoutLateExcuses(proven);
   }
 
   clear(): void {
@@ -274,13 +283,23 @@ export class UnprovenRecords {
     this.#characters = 0;
   }
 
-  #add(records: readonly AdminLine[], name: string): void {
+  #add(records: readonly PlacedAdmin[]): void {
     for (const record of records) {
-      this.#records.push({ ...record, name });
-      this.#characters += record.line.length;
+      this.#records.push(record);
+      this.#characters += record.length;
     }
     if (this.#records.length <= MAX_RECORDS && this.#characters <= MAX_CHARACTERS) return;
     this.#isExceeded = true;
     this.clear();
   }
+}
+
+/** Whoever can seal records at a stop can write excuses for what is gone, and the head of the next start covers them. */
+function withoutLateExcuses(proven: readonly PlacedAdmin[]): readonly PlacedAdmin[] {
+  let late = 0;
+  for (const { record } of proven) if (record.event === 'signed-at-start') late = Math.max(late, record.last);
+  return proven.filter(({ record }) => {
+    const isExcuse = record.event === 'segment-retired' || record.event === 'worker-heads';
+    return !isExcuse || record.seq > late;
+  });
 }
