@@ -215,7 +215,7 @@ const table = {
     note: true,
     cause: 'The record of a head given with `--head` was removed for its age.',
     remedy:
-      'If you kept the head less than `audit.segment.keep` ago, the log was written anew: no gateway removes it then.',
+      'If the gateway wrote that record less than `audit.segment.keep` ago, the log was written anew: it removes none then.',
     message: ({ seq }: { seq: number }) => `record ${seq} of --head was removed for its age`,
   },
   'head-ahead': {

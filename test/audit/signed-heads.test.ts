@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
@@ -59,31 +59,19 @@ function forged(lines: readonly string[]): string[] {
   return redigested(kept.map((line) => line.replace(':200,', ':404,')));
 }
 
-/** Records, behind the last head or the last seal, that the first segment was retired, with the key of the seals. */
-async function sealRetirement(
-  directory: string,
-  first: string,
-  second: string,
-  place: string,
-): Promise<void> {
-  const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
-  const record = {
-    event: 'segment-retired',
-    segment: first,
-    first: 1,
-    previous: '',
-    last: segment.first - 1,
-    hmac: segment.previous,
-  };
+/** Adds an admin record behind the last head or the last seal, with the key of the seals. */
+async function sealAtEnd(directory: string, record: object, place = 'after'): Promise<void> {
   await rewrite(directory, -1, (lines) => {
     const last = parseSeal(lines.at(-1) ?? '');
     const seq = (last?.last ?? 0) + 1;
     const time = new Date().toISOString();
     const line = JSON.stringify({ seq, time, kind: 'admin', replica: REPLICA, ...record });
+    // A reader of JSON takes the last member of a name.
+    const misread = line.replace(/\}$/, `,"seq":${Number.MAX_SAFE_INTEGER}}`);
     const [kept, from] = place === 'after' ? [lines, seq] : [lines.slice(0, -1), last?.first ?? 0];
     const any = 'A'.repeat(43);
     const seal = sealLine({ first: from, last: seq, form: 'leaves', digest: any, hmac: any });
-    return resealed([...kept, line, seal.trimEnd()]);
+    return resealed([...kept, misread, seal.trimEnd()]);
   });
 }
 
@@ -188,6 +176,21 @@ describe('the tree goes on', () => {
     await write(directory, 3, { segment: { ...SEGMENT, keep: 0 } });
     expect((await namesOf(directory))[0]).not.toBe('000000000001.jsonl.zst');
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [] });
+  });
+
+  test('with a head in the write of each retirement', async () => {
+    const directory = await stoppedLog();
+    await write(directory, 1, { segment: { ...SEGMENT, size: 1e9, keep: 0 } });
+    const lines = (await segmentText(directory, (await namesOf(directory)).at(-1) ?? '')).split('\n');
+    const retired = lines.flatMap((line, at) => (line.includes('"segment-retired"') ? [at] : []));
+    expect(retired.length).toBeGreaterThan(1);
+    for (const at of retired) {
+      const batch = lines.slice(
+        at,
+        lines.findIndex((line, seal) => seal > at && line.startsWith('{"seal":')),
+      );
+      expect(batch.at(-1)).toMatch(/^\{"checkpoint":/);
+    }
   });
 
   test('under another key of the seals, since a signed head covers what that key cannot check', async () => {
@@ -488,7 +491,10 @@ describe('whoever has the folder and the key of the seals', () => {
     const directory = await stoppedLog();
     const [first = '', second = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
-    await sealRetirement(directory, first, second, place);
+    const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
+    const { first: next, previous: hmac } = segment;
+    const record = { event: 'segment-retired', segment: first, first: 1, previous: '', last: next - 1, hmac };
+    await sealAtEnd(directory, record, place);
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
@@ -499,16 +505,29 @@ describe('whoever has the folder and the key of the seals', () => {
     expect(later.notes).toEqual([expect.stringMatching(/ signed-at-start$/)]);
   });
 
-  test('a retirement that was under no head when the gateway was killed is recorded again', async () => {
-    const directory = await folder();
-    await write(directory, 3);
-    const [first = '', second = '', ...others] = await namesOf(directory);
-    expect(others).toEqual([]);
-    await sealRetirement(directory, first, second, 'after');
-    await write(directory, 1, { segment: { ...SEGMENT, size: 1e9, keep: 0 } });
-    expect(await namesOf(directory)).not.toContain(first);
-    const { kinds, notes } = await check(directory);
-    expect([kinds, notes]).toEqual([[], [expect.stringMatching(/ signed-at-start$/)]]);
+  test('cannot excuse a file that was set aside and is gone, by a record that the next start signs', async () => {
+    const directory = await stoppedLog();
+    const name = (await namesOf(directory)).at(-1) ?? '';
+    await appendFile(join(directory, REPLICA, name), '{"seq":');
+    await write(directory, 1);
+    const file = (await readdir(join(directory, REPLICA))).find((each) => each.endsWith('.unsealed')) ?? '';
+    await rm(join(directory, REPLICA, file));
+    const missing = `${file}:0 set-aside-missing`;
+    expect((await check(directory)).kinds).toEqual([missing]);
+    const aside = { segment: name, line: 1, lines: 0, bytes: 7, file, sha256: '', afterStop: false };
+    await sealAtEnd(directory, { event: 'recovered', ...aside });
+    await write(directory, 1);
+    expect((await check(directory)).kinds).toEqual([missing]);
+  });
+
+  test('the head of a worker that a killed primary process had recorded under no head is demanded', async () => {
+    const directory = await stoppedLog();
+    const worker = `${REPLICA}@1`;
+    await write(directory, 1, { replica: worker });
+    const heads = [formatHead({ replica: worker, seq: 99, hmac: 'A'.repeat(43) })];
+    await sealAtEnd(directory, { event: 'worker-heads', heads, ended: false });
+    await write(directory, 1);
+    expect((await check(directory)).kinds).toEqual([':0 log-truncated']);
   });
 
   test('cannot write the end anew at a stop, so that the next start signs it, without a trace: signed-at-start', async () => {

@@ -64,6 +64,11 @@ export class PendingRecords {
     return this.#first;
   }
 
+  /** Number of the last record that was added. */
+  get last(): number {
+    return this.#next - 1;
+  }
+
   get isEmpty(): boolean {
     return this.#next === this.#first;
   }
@@ -98,7 +103,7 @@ export class PendingRecords {
   /** All pending records as a batch. Its lines are to be given back before the next batch is taken. */
   take(): Batch {
     this.#render();
-    const batch = { lines: this.#lines, first: this.#first, last: this.#next - 1 };
+    const batch = { lines: this.#lines, first: this.#first, last: this.last };
     this.#lines = this.#spare;
     this.#first = this.#next;
     return batch;

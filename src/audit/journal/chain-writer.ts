@@ -112,14 +112,9 @@ export class ChainWriter {
     return this.#tree?.signed;
   }
 
-  /** True if a signed head covers that record, or heads are not signed. */
-  isSigned(seq: number): boolean {
-    return this.#tree?.covers(seq) !== false;
-  }
-
-  /** Has the next batch end with a signed head. */
-  signSoon(): void {
-    this.#tree?.signSoon();
+  /** Has the batch with that record, which is not written yet, end with a signed head. */
+  signWith(seq: number): void {
+    this.#tree?.signWith(seq);
   }
 
   /** True if an empty batch is to be written, which gets a signed head. */

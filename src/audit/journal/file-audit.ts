@@ -1,5 +1,4 @@
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { inTime, stopwatch } from '../../base/clock.ts';
 import {
   type Audit,
@@ -38,8 +37,6 @@ const DEADLINE_MS = 1000;
 const RETENTION_END_MS = 5000;
 /** Interval at which heads are logged, in milliseconds. */
 const HEAD_EVERY_MS = 60_000;
-/** Interval at which it is looked whether a record is under a signed head, in milliseconds. */
-const SIGNED_POLL_MS = 100;
 /** Interval at which the folder with the keys of pseudonyms is looked at, in milliseconds. */
 const FOLLOW_KEYS_MS = 1000;
 
@@ -203,9 +200,12 @@ class FileAudit implements Audit {
     this.#journal.writeSoon();
   }
 
-  adminWritten(event: string, details: AdminDetails): Promise<boolean> {
+  adminWritten(event: string, details: AdminDetails, onRecorded?: () => void): Promise<boolean> {
     return new Promise((resolve) => {
-      const recorded = (): void => resolve(true);
+      const recorded = (): void => {
+        onRecorded?.();
+        resolve(true);
+      };
       const at = Date.now();
       const record = this.#adminText(event, details, at);
       this.#append(() => record, { recorded, unrecorded: () => resolve(false) }, at);
@@ -361,19 +361,15 @@ class FileAudit implements Audit {
     return this.#text.admin(event, { ...details, address: hiding.address(address, String(client), at) });
   }
 
-  /** Resolves when the record is under a head, if heads are signed: a start believes none that it finds under none. */
-  async #retire(retired: Retirement): Promise<boolean> {
-    const { chain } = this.#deps;
-    chain.signSoon();
-    if (!(await this.adminWritten('segment-retired', { ...retired }))) return false;
-    const { seq = 0 } = this.#head ?? {};
-    while (!chain.isSigned(seq)) {
-      if (this.#closed) return false;
-      await delay(SIGNED_POLL_MS);
-    }
+  #retire(retired: Retirement): Promise<boolean> {
     const { last, hmac } = retired;
-    chain.retired = { last, hmac };
-    return true;
+    const { chain } = this.#deps;
+    const written = this.adminWritten('segment-retired', { ...retired }, () => {
+      chain.retired = { last, hmac };
+    });
+    // In one write with its head: nobody believes a retirement that a start has found under none.
+    chain.signWith(this.#journal.lastSeq);
+    return written;
   }
 }
 

@@ -84,6 +84,11 @@ export class Journal {
     return this.#state?.reason;
   }
 
+  /** Number of the last record that was added. */
+  get lastSeq(): number {
+    return this.#pending.last;
+  }
+
   /** True if the backlog is full: no more records are to be added. */
   get full(): boolean {
     return this.#pending.size + (this.#inFlight?.batch.lines.size ?? 0) >= BACKLOG;

@@ -15,6 +15,8 @@ export class SignedTree {
   /** Records under the last head that this process signed, or that it found: it signs none without one of its own. */
   #signedSize: number;
   #signedAt = Number.NEGATIVE_INFINITY;
+  /** Number of a record whose batch ends with a head, whenever the last one was signed. */
+  #wanted = Number.POSITIVE_INFINITY;
   #signed: Signed = { checkpoint: undefined, unsignedSince: undefined };
 
   constructor(key: SigningKey, replica: string, { first, tree }: LogTree) {
@@ -39,14 +41,9 @@ export class SignedTree {
     return this.#isDue(this.#tree);
   }
 
-  /** True if a head of this process covers that record of it. */
-  covers(seq: number): boolean {
-    return seq < this.#first + this.#signedSize;
-  }
-
-  /** Has the next batch end with a head, whenever the last one was signed. */
-  signSoon(): void {
-    this.#signedAt = Number.NEGATIVE_INFINITY;
+  /** Has the batch with that record, which is not written yet, end with a head. */
+  signWith(seq: number): void {
+    this.#wanted = seq;
   }
 
   /** The tree with the records of a batch. */
@@ -73,6 +70,7 @@ export class SignedTree {
     if (checkpoint !== undefined) {
       this.#signedSize = tree.size;
       this.#signedAt = now;
+      this.#wanted = Number.POSITIVE_INFINITY;
       this.#signed = { checkpoint, unsignedSince: undefined };
     } else if (this.#signed.unsignedSince === undefined && tree.size > this.#signedSize) {
       this.#signed = { ...this.#signed, unsignedSince: now };
@@ -80,7 +78,8 @@ export class SignedTree {
   }
 
   #isDue(tree: MerkleTree): boolean {
-    return tree.size > this.#signedSize && performance.now() - this.#signedAt >= EVERY_MS;
+    const isWanted = this.#first + tree.size > this.#wanted;
+    return tree.size > this.#signedSize && (isWanted || performance.now() - this.#signedAt >= EVERY_MS);
   }
 
   #sign({ size, root }: MerkleTree): string {

@@ -233,8 +233,8 @@ class LogCheck {
     for (const error of errors) this.#add(error, name, error.line);
     const records =
       this.#trees === undefined ? adminRecords(admin, name) : this.#readTree(this.#trees, batch, name);
-    for (const { record, name: place, at } of records) {
-      for (const found of this.#findingsOf(record)) this.#add(found, place, at);
+    for (const { record, isLate, name: place, at } of records) {
+      for (const found of this.#findingsOf(record, isLate)) this.#add(found, place, at);
     }
     if (seal === undefined || trust !== 'sealed') return;
     const { last, hmac } = seal;
@@ -273,11 +273,12 @@ class LogCheck {
     if (!newest && walk.seals === 0 && walk.keyKnown) this.#add(finding('segment-unsealed'), name, 1);
   }
 
-  *#findingsOf(record: AdminRecord): Generator<Finding> {
+  /** A late record excuses nothing: what it says is missing, or where a log ends, is only demanded. */
+  *#findingsOf(record: AdminRecord, isLate: boolean): Generator<Finding> {
     switch (record.event) {
       case 'segment-retired': {
         const { segment, last, hmac, olderThan, altered, unchecked, missingFrom = '?', missingTo } = record;
-        this.#starts.push({ last, hmac, olderThan });
+        if (!isLate) this.#starts.push({ last, hmac, olderThan });
         if (altered !== undefined) yield finding('retired-altered', { segment, altered });
         if (missingTo !== undefined) yield finding('retired-missing', { from: missingFrom, to: missingTo });
         if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
@@ -285,7 +286,8 @@ class LogCheck {
       }
       case 'recovered': {
         const { segment, line, file, afterStop } = record;
-        this.#aside.set(file, record);
+        // A gateway gives no name twice.
+        if (!this.#aside.has(file)) this.#aside.set(file, record);
         if (afterStop) yield finding('recovered-after-stop', { segment, line, file });
         return;
       }
@@ -298,12 +300,7 @@ class LogCheck {
         return;
       }
       case 'worker-heads':
-        // The end of a worker's chain implies all before it; but the next process continues what it finds.
-        for (const head of record.heads) {
-          this.#running.delete(head.replica);
-          if (record.ended) this.#ended.push(head);
-          else this.#running.set(head.replica, head);
-        }
+        this.#readHeads(record.heads, record.ended, isLate);
         return;
       case 'start':
         this.#ended.push(...this.#running.values());
@@ -312,6 +309,15 @@ class LogCheck {
       case 'log-begun-anew':
       case 'signing-key-changed':
         yield finding(record.event);
+    }
+  }
+
+  /** The end of a worker's chain implies all before it, unless it is late; but the next process continues what it finds. */
+  #readHeads(heads: readonly Head[], ended: boolean, isLate: boolean): void {
+    for (const head of heads) {
+      if (!isLate) this.#running.delete(head.replica);
+      if (ended || isLate) this.#ended.push(head);
+      else this.#running.set(head.replica, head);
     }
   }
 

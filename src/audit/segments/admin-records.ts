@@ -10,7 +10,6 @@ export interface RetiredEnd {
 
 const retirement = z.object({
   event: z.literal('segment-retired'),
-  seq: z.int(),
   segment: z.string(),
   /** Numbers of the first and last record of the segment, and `hmac` of the seals before its first and at its end. */
   first: z.int(),
@@ -31,7 +30,7 @@ const retirement = z.object({
 });
 
 /** The admin record `segment-retired`, written before a segment is removed for its age. It counts under a seal only. */
-export type Retirement = Omit<z.infer<typeof retirement>, 'event' | 'seq'>;
+export type Retirement = Omit<z.infer<typeof retirement>, 'event'>;
 
 const setAside = z.object({
   event: z.literal('recovered'),
@@ -68,7 +67,6 @@ export type Loss = Omit<z.infer<typeof loss>, 'event'>;
 /** The ends of the logs of workers, as the log of their primary has them. */
 const workerHeads = z.object({
   event: z.literal('worker-heads'),
-  seq: z.int(),
   /** As `formatHead` writes them. */
   heads: z.array(z.string()).transform((heads) => heads.flatMap((each) => parseHead(each) ?? [])),
   /** True: these workers have ended, and the next process of each continues its log. */

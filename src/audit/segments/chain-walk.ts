@@ -35,7 +35,7 @@ export interface WalkedBatch {
   readonly leaves: readonly Digest[] | undefined;
   /** `sealed`: a key made the seal for just these lines; `unchecked`: the key is unknown; `refused`: neither. */
   readonly trust: 'sealed' | 'unchecked' | 'refused';
-  /** The admin records among the lines of a `sealed` batch, with their numbers in the segment. */
+  /** The admin records among the lines of a `sealed` batch. */
   readonly admin: readonly AdminLine[];
   /** The same of an `unchecked` batch, which anybody can have written. */
   readonly uncheckedAdmin: readonly AdminLine[];
@@ -46,6 +46,8 @@ export interface WalkedBatch {
 
 export interface AdminLine {
   readonly line: string;
+  /** Number of the record, and of its line in the segment. */
+  readonly seq: number;
   readonly at: number;
 }
 
@@ -307,7 +309,7 @@ export class ChainWalk {
     batch.first ??= seq;
     batch.records += 1;
     batch.last = isAdmin(block, digitsEnd, end) ? block.toString('utf8', start, end) : undefined;
-    if (batch.last !== undefined) batch.admin.push({ line: batch.last, at: this.#line });
+    if (batch.last !== undefined) batch.admin.push({ line: batch.last, seq, at: this.#line });
   }
 
   #readSeal(line: string, lines: Buffer, end: number): WalkedBatch {

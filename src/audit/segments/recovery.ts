@@ -6,12 +6,12 @@ import { reportDefect } from '../../base/expected-errors.ts';
 import { finding } from '../findings.ts';
 import { lineEnds } from '../line.ts';
 import { GENESIS } from '../seal.ts';
-import type { RetiredEnd, SetAside } from './admin-records.ts';
+import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type Archive, walkSegment } from './archive.ts';
 import type { ChainState, ChainWalk, IntegrityError } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
-import { adminRecords, type LogTree, type PlacedAdmin, TreeWalk, UnprovenRecords } from './tree-walk.ts';
+import { type LogTree, TreeWalk } from './tree-walk.ts';
 
 const COPY_BYTES = 64 * 1024;
 /** Bytes after the last seal that a killed process, or a machine without power, can have left. */
@@ -115,15 +115,9 @@ async function recoverFrom(
     return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
+  const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
   const proven = await provenTree(options, walked, segment, before);
   const { tree } = proven;
-  const isOwnTree = tree !== undefined && !proven.otherSigner;
-  const state = {
-    ...FRESH,
-    previous: sealed.previous,
-    nextSeq: sealed.nextSeq,
-    retired: isOwnTree ? walked.provenRetired : retired,
-  };
   const [error = (await tailError(path, segment, walk)) ?? unproven(walked, tree)] = errors;
   if (error !== undefined) {
     // The next segment must not have the name of this one.
@@ -153,8 +147,6 @@ interface Walked {
   readonly walk: ChainWalk;
   readonly errors: readonly IntegrityError[];
   readonly retired: RetiredEnd | undefined;
-  /** The same without the records that no head of the signing key covers. */
-  readonly provenRetired: RetiredEnd | undefined;
   /** Undefined: heads are not signed. */
   readonly trees: TreeWalk | undefined;
   readonly treeErrors: readonly IntegrityError[];
@@ -164,36 +156,18 @@ async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<
   const { replica, publicKey } = options;
   const treeErrors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
-  let provenRetired: RetiredEnd | undefined;
-  const unproven = new UnprovenRecords();
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
   const { walk, errors, failure } = await walkSegment(options, segment, (batch) => {
     // Under another key, the record is worth as much as the header, which has only what was retired before.
-    const admin = adminRecords([...batch.admin, ...batch.uncheckedAdmin], segment.name);
-    retired = lastRetired(admin) ?? retired;
-    if (trees === undefined) return;
-    const { head, errors } = trees.take(batch);
-    treeErrors.push(...errors);
-    provenRetired = lastRetired(unproven.next(admin, head?.line)) ?? provenRetired;
+    for (const { line } of [...batch.admin, ...batch.uncheckedAdmin]) {
+      const record = parseAdmin(line);
+      if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
+    }
+    if (trees !== undefined) treeErrors.push(...trees.take(batch).errors);
   });
   // A file that is not a segment is set aside; one that cannot be read now may be a segment.
   if (failure !== undefined && !isOfFile(failure)) throw failure;
-  const before = walk.header?.retired;
-  return {
-    walk,
-    errors,
-    retired: retired ?? before,
-    provenRetired: provenRetired ?? before,
-    trees,
-    treeErrors,
-  };
-}
-
-function lastRetired(admin: readonly PlacedAdmin[]): RetiredEnd | undefined {
-  for (const { record } of admin.toReversed()) {
-    if (record.event === 'segment-retired') return { last: record.last, hmac: record.hmac };
-  }
-  return undefined;
+  return { walk, errors, retired: retired ?? walk.header?.retired, trees, treeErrors };
 }
 
 /** True if the file itself is not what a segment is, rather than not to be read now. */

@@ -234,19 +234,19 @@ export class TreeWalk {
 const MAX_RECORDS = 10_000;
 const MAX_CHARACTERS = 16 * 1024 * 1024;
 
-/** An admin record, its segment, and the number and length of its line. */
-export interface PlacedAdmin {
+/** An admin record of which readers make something, and its segment. */
+export interface PlacedAdmin extends AdminLine {
   readonly record: AdminRecord;
   readonly name: string;
-  readonly at: number;
-  readonly length: number;
+  /** True: a start found it under no head, so that whoever had the key of the seals can have written it. */
+  readonly isLate: boolean;
 }
 
 /** The admin records among lines of a segment of which readers make something. */
 export function adminRecords(lines: readonly AdminLine[], name: string): PlacedAdmin[] {
-  return lines.flatMap(({ line, at }) => {
-    const record = parseAdmin(line);
-    return record === undefined ? [] : { record, name, at, length: line.length };
+  return lines.flatMap((each) => {
+    const record = parseAdmin(each.line);
+    return record === undefined ? [] : { ...each, record, name, isLate: false };
   });
 }
 
@@ -261,10 +261,7 @@ export class UnprovenRecords {
     return this.#isExceeded;
   }
 
-  /**
-   * Takes the admin records of the next batch; returns those that its head, in that line of the segment, covers, without
-   * those that excuse something and that a start found under no head.
-   */
+  /** Takes the admin records of the next batch; returns those that its head, in that line of the segment, covers. */
   next(admin: readonly PlacedAdmin[], headLine: number | undefined): readonly PlacedAdmin[] {
     if (headLine === undefined) {
       this.#add(admin);
@@ -275,7 +272,7 @@ export class UnprovenRecords {
     const proven = this.#records;
     this.clear();
     this.#add(admin.filter(({ at }) => at > headLine));
-    return withoutLateExcuses(proven);
+    return markedLate(proven);
   }
 
   clear(): void {
@@ -286,7 +283,7 @@ export class UnprovenRecords {
   #add(records: readonly PlacedAdmin[]): void {
     for (const record of records) {
       this.#records.push(record);
-      this.#characters += record.length;
+      this.#characters += record.line.length;
     }
     if (this.#records.length <= MAX_RECORDS && this.#characters <= MAX_CHARACTERS) return;
     this.#isExceeded = true;
@@ -294,12 +291,10 @@ export class UnprovenRecords {
   }
 }
 
-/** Whoever can seal records at a stop can write excuses for what is gone, and the head of the next start covers them. */
-function withoutLateExcuses(proven: readonly PlacedAdmin[]): readonly PlacedAdmin[] {
+/** The head of a start covers the records that it found under none, and its own record about them. */
+function markedLate(proven: readonly PlacedAdmin[]): readonly PlacedAdmin[] {
   let late = 0;
   for (const { record } of proven) if (record.event === 'signed-at-start') late = Math.max(late, record.last);
-  return proven.filter(({ record }) => {
-    const isExcuse = record.event === 'segment-retired' || record.event === 'worker-heads';
-    return !isExcuse || record.seq > late;
-  });
+  // Not the number in the JSON text, which can have another one behind that of the line.
+  return late === 0 ? proven : proven.map((each) => ({ ...each, isLate: each.seq <= late }));
 }
