@@ -70,6 +70,15 @@ test('further records are signed a second after the last head, and it is known s
   expect([signed.isDue, write(0)]).toEqual([false, undefined]);
 });
 
+test('a record that wants a head gets one at once, also if one of a batch before it is being written', () => {
+  const { signed, write } = treeAfter();
+  const batch = signed.extended(leavesOf(Buffer.from('record\n')));
+  const head = signed.headOf(batch);
+  signed.signWith(8);
+  signed.commit(batch, head);
+  expect([write(1), write(1)]).toEqual([2, undefined]);
+});
+
 test('the head at the end covers what is under none, whenever the last one was', () => {
   const { signed, write } = treeAfter();
   write(1);

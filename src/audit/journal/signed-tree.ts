@@ -70,7 +70,8 @@ export class SignedTree {
     if (checkpoint !== undefined) {
       this.#signedSize = tree.size;
       this.#signedAt = now;
-      this.#wanted = Number.POSITIVE_INFINITY;
+      // The head may be of a batch that was under way when the record was added.
+      if (this.#hasWanted(tree)) this.#wanted = Number.POSITIVE_INFINITY;
       this.#signed = { checkpoint, unsignedSince: undefined };
     } else if (this.#signed.unsignedSince === undefined && tree.size > this.#signedSize) {
       this.#signed = { ...this.#signed, unsignedSince: now };
@@ -78,8 +79,12 @@ export class SignedTree {
   }
 
   #isDue(tree: MerkleTree): boolean {
-    const isWanted = this.#first + tree.size > this.#wanted;
-    return tree.size > this.#signedSize && (isWanted || performance.now() - this.#signedAt >= EVERY_MS);
+    const isTime = this.#hasWanted(tree) || performance.now() - this.#signedAt >= EVERY_MS;
+    return tree.size > this.#signedSize && isTime;
+  }
+
+  #hasWanted(tree: MerkleTree): boolean {
+    return this.#first + tree.size > this.#wanted;
   }
 
   #sign({ size, root }: MerkleTree): string {
