@@ -75,6 +75,13 @@ async function sealAtEnd(directory: string, record: object, place = 'after'): Pr
   });
 }
 
+/** The record of the retirement of the first segment, from the header of the second one. */
+async function retirementOf(directory: string, first: string, second: string): Promise<object> {
+  const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
+  const { first: next, previous: hmac } = segment;
+  return { event: 'segment-retired', segment: first, first: 1, previous: '', last: next - 1, hmac };
+}
+
 function lineOf(lines: readonly string[], start: string): number {
   return lines.findIndex((line) => line.startsWith(start)) + 1;
 }
@@ -491,10 +498,7 @@ describe('whoever has the folder and the key of the seals', () => {
     const directory = await stoppedLog();
     const [first = '', second = ''] = await namesOf(directory);
     await rm(join(directory, REPLICA, first));
-    const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
-    const { first: next, previous: hmac } = segment;
-    const record = { event: 'segment-retired', segment: first, first: 1, previous: '', last: next - 1, hmac };
-    await sealAtEnd(directory, record, place);
+    await sealAtEnd(directory, await retirementOf(directory, first, second), place);
     const { kinds, notes } = await check(directory);
     expect(kinds).toEqual([`${second}:1 segment-missing`]);
     expect(notes).toEqual([expect.stringMatching(/ end-unsigned$/)]);
@@ -503,6 +507,18 @@ describe('whoever has the folder and the key of the seals', () => {
     const later = await check(directory);
     expect(later.kinds).toEqual([`${second}:1 segment-missing`]);
     expect(later.notes).toEqual([expect.stringMatching(/ signed-at-start$/)]);
+  });
+
+  test('a retirement that was under no head when the gateway was killed is recorded again', async () => {
+    const directory = await folder();
+    await write(directory, 3);
+    const [first = '', second = '', ...others] = await namesOf(directory);
+    expect(others).toEqual([]);
+    await sealAtEnd(directory, await retirementOf(directory, first, second));
+    await write(directory, 1, { segment: { ...SEGMENT, size: 1e9, keep: 0 } });
+    expect(await namesOf(directory)).not.toContain(first);
+    const { kinds, notes } = await check(directory);
+    expect([kinds, notes]).toEqual([[], [expect.stringMatching(/ signed-at-start$/)]]);
   });
 
   test('cannot excuse a file that was set aside and is gone, by a record that the next start signs', async () => {

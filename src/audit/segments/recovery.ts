@@ -8,7 +8,7 @@ import { lineEnds } from '../line.ts';
 import { GENESIS } from '../seal.ts';
 import { parseAdmin, type RetiredEnd, type SetAside } from './admin-records.ts';
 import { type Archive, walkSegment } from './archive.ts';
-import type { ChainState, ChainWalk, IntegrityError } from './chain-walk.ts';
+import type { ChainState, ChainWalk, IntegrityError, WalkedBatch } from './chain-walk.ts';
 import { MOST_SEQ, type Segment, segmentsIn, setAsideName } from './segment.ts';
 import { NotRegularError, openRegular } from './segment-reader.ts';
 import { type LogTree, TreeWalk } from './tree-walk.ts';
@@ -115,9 +115,12 @@ async function recoverFrom(
     return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
-  const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired };
   const proven = await provenTree(options, walked, segment, before);
-  const { tree } = proven;
+  const { tree, unsigned } = proven;
+  // A retirement that is under no head is recorded anew: no verifier believes it.
+  const end = sealed.nextSeq - unsigned;
+  const known = unsigned === 0 ? retired : await retiredBefore(options, segment, end);
+  const state = { ...FRESH, previous: sealed.previous, nextSeq: sealed.nextSeq, retired: known };
   const [error = (await tailError(path, segment, walk)) ?? unproven(walked, tree)] = errors;
   if (error !== undefined) {
     // The next segment must not have the name of this one.
@@ -158,16 +161,36 @@ async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<
   let retired: RetiredEnd | undefined;
   const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
   const { walk, errors, failure } = await walkSegment(options, segment, (batch) => {
-    // Under another key, the record is worth as much as the header, which has only what was retired before.
-    for (const { line } of [...batch.admin, ...batch.uncheckedAdmin]) {
-      const record = parseAdmin(line);
-      if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
-    }
+    retired = lastRetired(batch, Number.POSITIVE_INFINITY) ?? retired;
     if (trees !== undefined) treeErrors.push(...trees.take(batch).errors);
   });
   // A file that is not a segment is set aside; one that cannot be read now may be a segment.
   if (failure !== undefined && !isOfFile(failure)) throw failure;
   return { walk, errors, retired: retired ?? walk.header?.retired, trees, treeErrors };
+}
+
+/** The last segment that was retired before record `end`, as the segment says. */
+async function retiredBefore(
+  archive: Archive,
+  segment: Segment,
+  end: number,
+): Promise<RetiredEnd | undefined> {
+  let retired: RetiredEnd | undefined;
+  const { walk } = await walkSegment(archive, segment, (batch) => {
+    retired = lastRetired(batch, end) ?? retired;
+  });
+  return retired ?? walk.header?.retired;
+}
+
+/** The last segment that a record of the batch before record `end` says was retired. */
+function lastRetired({ admin, uncheckedAdmin }: WalkedBatch, end: number): RetiredEnd | undefined {
+  let retired: RetiredEnd | undefined;
+  // Under another key, the record is worth as much as the header, which has only what was retired before.
+  for (const { line, seq } of [...admin, ...uncheckedAdmin]) {
+    const record = seq < end ? parseAdmin(line) : undefined;
+    if (record?.event === 'segment-retired') retired = { last: record.last, hmac: record.hmac };
+  }
+  return retired;
 }
 
 /** True if the file itself is not what a segment is, rather than not to be read now. */
