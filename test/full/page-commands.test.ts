@@ -109,7 +109,7 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
   },
   'docs/operate/rotation.md': {
     'curl -X POST -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8081/api/credentials/NAME/promote': {
-      test: 'test/scenarios/credentials/operator.test.ts',
+      test: 'test/full/credential-operator.test.ts',
     },
   },
   'docs/security/supply-chain.md': Object.fromEntries(

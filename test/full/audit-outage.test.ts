@@ -3,17 +3,17 @@ import { appendFile, readdir, readFile, rename, rm, stat, truncate, writeFile } 
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
-import { auditKeys } from '../../../src/audit/keys.ts';
-import { verify } from '../../../src/audit/reader/verify.ts';
-import { Secret } from '../../../src/base/secret.ts';
-import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closedAtEnd } from '../../support/closing.ts';
-import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
-import { injectFault } from '../../support/inject-fault.ts';
-import { authors, openScene, type RunningScene, startScene } from '../../support/scene.ts';
-import { needPackages } from '../../support/system-packages.ts';
-import { until } from '../../support/until.ts';
-import { codeOf, connect } from '../../support/wire.ts';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { verify } from '../../src/audit/reader/verify.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
+import { closedAtEnd } from '../support/closing.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { injectFault } from '../support/inject-fault.ts';
+import { authors, openScene, type RunningScene, startScene } from '../support/scene.ts';
+import { needPackages } from '../support/system-packages.ts';
+import { until } from '../support/until.ts';
+import { codeOf, connect } from '../support/wire.ts';
 
 const folder = useFolders();
 

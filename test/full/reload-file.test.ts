@@ -3,22 +3,22 @@ import { readFile, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { parse, stringify } from 'yaml';
-import type { Readiness } from '../../../src/control/readiness.ts';
-import type { Snapshot } from '../../../src/control/view.ts';
-import { defaultSettings } from '../../../src/simulator/settings.ts';
-import { AUDIT_KEY, recordsIn, useFolders } from '../../support/audit-log.ts';
-import { closedAtEnd, closing } from '../../support/closing.ts';
+import type { Readiness } from '../../src/control/readiness.ts';
+import type { Snapshot } from '../../src/control/view.ts';
+import { defaultSettings } from '../../src/simulator/settings.ts';
+import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
 import {
   type ConfiguredGateway,
   metricOf,
   startConfiguredGateway,
   type TestDeployment,
   type TopLevel,
-} from '../../support/gateway.ts';
-import { type GatewayProcess, startGatewayProcess } from '../../support/gateway-process.ts';
-import { authors } from '../../support/scene.ts';
-import { startSimulator } from '../../support/simulator.ts';
-import { until } from '../../support/until.ts';
+} from '../support/gateway.ts';
+import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { authors } from '../support/scene.ts';
+import { startSimulator } from '../support/simulator.ts';
+import { until } from '../support/until.ts';
 
 const newFolder = useFolders();
 

@@ -7,6 +7,7 @@ import { describe, expect, test } from '@jest/globals';
 import { Pool } from 'undici';
 import { stringify } from 'yaml';
 import type { Snapshot } from '../../src/control/view.ts';
+import { useSharedFleet } from '../scenarios/fleet/shared-fleet.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import type { ConfiguredGateway } from '../support/gateway.ts';
@@ -15,7 +16,6 @@ import { act, OF_PROGRAM, post, TOKEN_HASHES, type Told } from '../support/opera
 import { type RunningScene, startScene, startSceneWith } from '../support/scene.ts';
 import { authors } from '../support/simulator.ts';
 import { until } from '../support/until.ts';
-import { useSharedFleet } from './fleet/shared-fleet.ts';
 
 const folderOf = useFolders();
 const OLD = 'demo-api-key';
