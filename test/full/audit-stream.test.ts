@@ -555,6 +555,10 @@ test('goes on after another writer has put another value in the place of the pos
   expect((await status()).failures).toBeGreaterThan(0);
 });
 
+function ignoreTimeout(error: Error): undefined {
+  if (!error.message.includes('did not answer within')) throw error;
+}
+
 test('reads no huge position of another writer, and goes on', async () => {
   const scene = await setScene();
   const opened = await scene.open();
@@ -576,7 +580,13 @@ test('reads no huge position of another writer, and goes on', async () => {
   );
   for (let index = 0; index < 5; index += 1) await recordAccess(opened.audit);
   await untilSent(scene.stream(), 6);
-  const { forged } = await scene.stream().heads();
+  let forged: readonly string[] | undefined;
+  // Redis can be busy with the large values for longer than a call may take.
+  await until(async () => {
+    const found = await scene.stream().heads().catch(ignoreTimeout);
+    forged = found?.forged;
+    return found !== undefined;
+  });
   expect(forged).toEqual(['other']);
   expect((await sentBytes()) - before).toBeLessThan(2 ** 20);
 });
