@@ -79,7 +79,16 @@ async function sealAtEnd(directory: string, record: object, place = 'after'): Pr
 async function retirementOf(directory: string, first: string, second: string): Promise<object> {
   const { segment } = JSON.parse((await segmentText(directory, second)).split('\n', 1)[0] ?? '');
   const { first: next, previous: hmac } = segment;
-  return { event: 'segment-retired', segment: first, first: 1, previous: '', last: next - 1, hmac };
+  const olderThan = new Date().toISOString();
+  return {
+    event: 'segment-retired',
+    segment: first,
+    first: 1,
+    previous: '',
+    last: next - 1,
+    hmac,
+    olderThan,
+  };
 }
 
 function lineOf(lines: readonly string[], start: string): number {

@@ -65,8 +65,8 @@ function factsOf(head: ExpectedHead): { seq: number; at: string } {
 }
 
 /**
- * The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds, as far as
- * is known by the gateway that removed what was before it.
+ * The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds, as the
+ * gateway says that removed what was before it; minus infinity: none says so; NaN: nothing was before it.
  */
 interface Oldest {
   readonly first: number;

@@ -121,11 +121,11 @@ async function checkLog(
   }
 }
 
-const EMPTY_LOG = { previous: GENESIS, nextSeq: 1, opened: '' };
+const EMPTY_LOG: ChainState = { previous: GENESIS, nextSeq: 1 };
 
 /** Where the log may begin. `olderThan`: when the records before it were written at the latest, as its gateway says. */
 interface Start extends RetiredEnd {
-  readonly olderThan?: string | undefined;
+  readonly olderThan?: string;
 }
 
 /** Checks the log of one process once. */
@@ -148,8 +148,8 @@ class LogCheck {
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
-  /** Where the oldest segment continues, and its `opened`. */
-  #start: (ChainState & { readonly opened: string }) | undefined;
+  /** Where the oldest segment continues. */
+  #start: ChainState | undefined;
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
@@ -175,10 +175,10 @@ class LogCheck {
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
     const { isCopy = false } = this.#options;
-    const { previous, nextSeq: first, opened } = this.#start ?? EMPTY_LOG;
+    const { previous, nextSeq: first } = this.#start ?? EMPTY_LOG;
     const retired = this.#starts.find(({ last, hmac }) => last === first - 1 && hmac === previous);
-    // No signed head covers a header: what the record of the retirement says counts.
-    const begun = Date.parse(retired?.olderThan ?? opened);
+    // Nobody signs the header of the segment.
+    const begun = retired === undefined ? Number.NEGATIVE_INFINITY : Date.parse(retired.olderThan ?? '');
     for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
     if (retired === undefined)
       this.#add(finding('segment-missing', { last: first - 1 }), segments[0]?.name, 1);
@@ -219,8 +219,8 @@ class LogCheck {
     this.#records += walk.records;
     this.#seals += walk.seals;
     if (walk.header !== undefined && walk.seals > 0) {
-      const { previous, first: nextSeq, opened, retired } = walk.header;
-      this.#start ??= { previous, nextSeq, opened };
+      const { previous, first: nextSeq, retired } = walk.header;
+      this.#start ??= { previous, nextSeq };
       // A header is under no signed head; the record of the same retirement is.
       if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
     }

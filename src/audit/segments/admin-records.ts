@@ -16,8 +16,8 @@ const retirement = z.object({
   previous: z.string(),
   last: z.int(),
   hmac: z.string(),
-  /** `opened` of the later segment by which all its records were too old; older gateways did not record it. */
-  olderThan: z.string().optional(),
+  /** `opened` of the later segment by which all its records were too old. */
+  olderThan: z.string(),
   /** The integrity error that the segment had when it was removed. */
   altered: z.string().optional(),
   /** Id of a key that the gateway no longer had, so that it could not check the segment. */

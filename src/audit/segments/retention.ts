@@ -295,7 +295,7 @@ async function describe(
   segment: Segment,
   next: SegmentHeader | undefined,
   end: RetiredEnd | undefined,
-): Promise<Retirement> {
+): Promise<Omit<Retirement, 'olderThan'>> {
   const { header, state, errors } = await check(archive, segment);
   const { first = segment.first, previous = '' } = header ?? {};
   // The next segment says under its own seal where it continues.
