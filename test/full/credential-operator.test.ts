@@ -8,7 +8,6 @@ import type { Snapshot } from '../../src/control/view.ts';
 import type { SealedSection } from '../../src/credentials/sealed-file.ts';
 import { changeEntries, makeIdentity, setNext, setTo, withdraw } from '../../src/credentials/sealing.ts';
 import { SourceReader } from '../../src/credentials/sources.ts';
-import { useSharedFleet } from '../scenarios/fleet/shared-fleet.ts';
 import { AUDIT_KEY, auditOptions, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closedAtEnd, closing } from '../support/closing.ts';
 import { type ConfiguredGateway, type RunningGateway, startGateway } from '../support/gateway.ts';
@@ -17,6 +16,7 @@ import { startRedis } from '../support/redis.ts';
 import { redisOptions, single } from '../support/redis-store.ts';
 import { authors, type RunningScene, startScene } from '../support/scene.ts';
 import { until } from '../support/until.ts';
+import { useSharedFleet } from './fleet/shared-fleet.ts';
 
 const folderOf = useFolders();
 const OLD = 'demo-api-key';

@@ -66,7 +66,7 @@ function factsOf(head: ExpectedHead): { seq: number; at: string } {
 
 /**
  * The first segment of a log: its first record, in a tree or not, and when it was begun, in Unix milliseconds, as the
- * gateway says that removed what was before it; minus infinity: none says so; NaN: nothing was before it.
+ * gateway says that removed what was before it; NaN: none says so.
  */
 interface Oldest {
   readonly first: number;
@@ -109,7 +109,7 @@ class ExpectedHeads {
   left({ first, begun }: Oldest): Readonly<Record<'before' | 'within' | 'ahead', readonly ExpectedHead[]>> {
     const heads = [...this.#byLast.values()].flat().sort((a, b) => lastOf(a) - lastOf(b));
     const isBefore = (head: ExpectedHead): boolean =>
-      lastOf(head) < first && !(head.time > begun + CLOCKS_DIFFER_MS);
+      lastOf(head) < first && head.time <= begun + CLOCKS_DIFFER_MS;
     return {
       before: heads.filter(isBefore),
       within: heads.filter((head) => !isBefore(head) && lastOf(head) <= this.end),

@@ -177,8 +177,8 @@ class LogCheck {
     const { isCopy = false } = this.#options;
     const { previous, nextSeq: first } = this.#start ?? EMPTY_LOG;
     const retired = this.#starts.find(({ last, hmac }) => last === first - 1 && hmac === previous);
-    // Nobody signs the header of the segment.
-    const begun = retired === undefined ? Number.NEGATIVE_INFINITY : Date.parse(retired.olderThan ?? '');
+    // Not by its header, which nobody signs.
+    const begun = Date.parse(retired?.olderThan ?? '');
     for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
     if (retired === undefined)
       this.#add(finding('segment-missing', { last: first - 1 }), segments[0]?.name, 1);

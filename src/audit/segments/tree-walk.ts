@@ -198,7 +198,7 @@ export class TreeWalk {
   }
 
   #check(text: string, line: number): SignedHead | Finding {
-    // Older gateways signed the head that each start found. Checking any number of them in a compressed file would take hours.
+    // Anybody can repeat a head. Checking any number of them in a compressed file would take hours.
     if (text === this.#last?.text) return { checkpoint: this.#last.checkpoint, line };
     if (this.#last !== undefined) this.#repeated += 1;
     if (this.#repeated > MOST_ERRORS) {

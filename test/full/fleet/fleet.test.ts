@@ -1,5 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, test } from '@jest/globals';
+import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
+import { closedAtEnd } from '../../support/closing.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
+import { OF_PROGRAM } from '../../support/operator.ts';
+import { startRedis } from '../../support/redis.ts';
+import { type FleetScene, openScene } from '../../support/scene.ts';
+import { authors } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
 import {
   accessRecords,
   allowNobody,
@@ -15,15 +23,7 @@ import {
   statusOnNewConnection,
   untilReplaced,
   useSharedFleet,
-} from '../../scenarios/fleet/shared-fleet.ts';
-import { type OpenedAudit, openTestAudit } from '../../support/audit-log.ts';
-import { closedAtEnd } from '../../support/closing.ts';
-import { startGatewayProcess } from '../../support/gateway-process.ts';
-import { OF_PROGRAM } from '../../support/operator.ts';
-import { startRedis } from '../../support/redis.ts';
-import { type FleetScene, openScene } from '../../support/scene.ts';
-import { authors } from '../../support/simulator.ts';
-import { until } from '../../support/until.ts';
+} from './shared-fleet.ts';
 
 const { sharedFleet, takeFleet } = useSharedFleet();
 

@@ -4,6 +4,15 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
+import { useFolders } from '../../support/audit-log.ts';
+import { closing } from '../../support/closing.ts';
+import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
+import { TOKEN_HASHES } from '../../support/operator.ts';
+import { gateway as run } from '../../support/program.ts';
+import { openScene } from '../../support/scene.ts';
+import { freePort } from '../../support/server-process.ts';
+import { authors } from '../../support/simulator.ts';
+import { until } from '../../support/until.ts';
 import {
   allowNobody,
   isThere,
@@ -16,16 +25,7 @@ import {
   statusOnNewConnection,
   untilReplaced,
   useSharedFleet,
-} from '../../scenarios/fleet/shared-fleet.ts';
-import { useFolders } from '../../support/audit-log.ts';
-import { closing } from '../../support/closing.ts';
-import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
-import { TOKEN_HASHES } from '../../support/operator.ts';
-import { gateway as run } from '../../support/program.ts';
-import { openScene } from '../../support/scene.ts';
-import { freePort } from '../../support/server-process.ts';
-import { authors } from '../../support/simulator.ts';
-import { until } from '../../support/until.ts';
+} from './shared-fleet.ts';
 
 const folderOf = useFolders();
 const { sharedFleet, takeFleet } = useSharedFleet();
