@@ -18,6 +18,8 @@ const COPY_BYTES = 64 * 1024;
 const MOST_TAIL = 32 * 1024 * 1024;
 /** Files without any seal of the key that one start sets aside at most. A crash leaves one. */
 const MOST_SET_ASIDE = 20;
+/** Segments without a signed head that one start reads at most, to find the last that has one. */
+const MOST_WITHOUT_HEAD = 20;
 /** Record numbers that must be left after a segment of another key, which cannot be checked. */
 const RESERVE = 1_000_000_000_000;
 
@@ -81,7 +83,7 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
   const found: SetAside[] = [];
   const segments = (await segmentsIn(options.folder)).reverse();
   for (const [at, segment] of segments.entries()) {
-    const end = await recoverFrom(options, segment, segments[at + 1]);
+    const end = await recoverFrom(options, segment, segments.slice(at + 1));
     if (end === undefined) continue;
     if ('previous' in end) return { ...end, setAside: [...end.setAside, ...found] };
     found.push(end);
@@ -96,12 +98,12 @@ export async function recover(options: RecoveryOptions): Promise<Recovered> {
 
 /**
  * The end of the chain, if it is in that segment; otherwise the segment, set aside as a whole; undefined: it was empty.
- * `before`: the segment before it; undefined: there is none.
+ * `older`: the segments before it, the newest first.
  */
 async function recoverFrom(
   options: RecoveryOptions,
   segment: Segment,
-  before: Segment | undefined,
+  older: readonly Segment[],
 ): Promise<Recovered | SetAside | undefined> {
   const path = join(options.folder, segment.name);
   const walked = await walkThrough(options, segment);
@@ -115,7 +117,7 @@ async function recoverFrom(
     return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
-  const proven = await provenTree(options, walked, segment, before);
+  const proven = await provenTree(options, walked, segment, older);
   const { tree, unsigned } = proven;
   // A retirement that is under no head is recorded anew: no verifier believes it.
   const end = sealed.nextSeq - unsigned;
@@ -212,20 +214,38 @@ async function provenTree(
   options: RecoveryOptions,
   { errors, trees }: Walked,
   segment: Segment,
-  before: Segment | undefined,
+  older: readonly Segment[],
 ): Promise<Proven> {
   if (trees === undefined || errors.length > 0) return UNPROVEN;
   if (isUnderHeads(trees)) return proof(trees, false);
   // A segment that was begun last has no head of its own yet.
-  const both = before === undefined ? [segment] : [before, segment];
-  const own = await treeUnderHeads(options, both, options.publicKey);
+  const last = [...(await sinceLastHead(options, older)), segment];
+  const own = await treeUnderHeads(options, last, options.publicKey);
   if (own !== undefined) return proof(own, false);
-  const other = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, both));
+  const other = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, last));
   return other === undefined ? UNPROVEN : proof(other, true);
 }
 
 function proof({ tree, unsigned }: TreeWalk, otherSigner: boolean): Proven {
   return { tree, otherSigner, unsigned };
+}
+
+/**
+ * Of these segments, the newest first, those from the last one with a head on, in their order. Each write that fails
+ * begins another segment, and several can within the second that a head takes.
+ */
+async function sinceLastHead(archive: Archive, segments: readonly Segment[]): Promise<Segment[]> {
+  const found: Segment[] = [];
+  for (const segment of segments.slice(0, MOST_WITHOUT_HEAD)) {
+    found.unshift(segment);
+    const trees = await walkTree(
+      archive,
+      segment,
+      new TreeWalk({ replica: archive.replica, keys: undefined }),
+    );
+    if (trees === undefined || isUnderHeads(trees) || trees.end?.kind === 'heads-missing') break;
+  }
+  return found;
 }
 
 /**
@@ -239,15 +259,21 @@ async function treeUnderHeads(
 ): Promise<TreeWalk | undefined> {
   const trees = new TreeWalk({ replica: archive.replica, keys: publicKey && [publicKey] });
   for (const segment of segments) {
-    let isWrong = false;
-    const { failure } = await walkSegment(archive, segment, (batch) => {
-      isWrong = trees.take(batch).errors.length > 0;
-      return isWrong;
-    });
-    if (failure !== undefined) return reportDefect(failure);
-    if (isWrong || (trees.tree?.tree.size !== 0 && !isUnderHeads(trees))) return undefined;
+    if ((await walkTree(archive, segment, trees)) === undefined) return undefined;
+    if (trees.tree?.tree.size !== 0 && !isUnderHeads(trees)) return undefined;
   }
   return trees;
+}
+
+/** Has the walk go through a segment. Undefined: its heads are not right, or it cannot be read. */
+async function walkTree(archive: Archive, segment: Segment, trees: TreeWalk): Promise<TreeWalk | undefined> {
+  let isWrong = false;
+  const { failure } = await walkSegment(archive, segment, (batch) => {
+    isWrong = trees.take(batch).errors.length > 0;
+    return isWrong;
+  });
+  if (failure !== undefined) return reportDefect(failure);
+  return isWrong ? undefined : trees;
 }
 
 /** True if its records are under heads, but for those of less than a minute at the end. */
