@@ -22,6 +22,7 @@ import {
 import { namesOf, redigested, resealed, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { divertWrites } from './faulty-disk.ts';
 
 const key = newSigningKey();
 const OTHER_KEY = 'f'.repeat(64);
@@ -246,6 +247,26 @@ describe('the tree goes on', () => {
     expect(await check(killed)).toMatchObject({ kinds: [], notes: [], provenRecords: 3 });
   });
 
+  test('after a kill behind several writes that failed within a second, none of which left a head', async () => {
+    const directory = await folder();
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret });
+    await recordAccess(audit);
+    for (let failed = 1; failed <= 3; failed += 1) {
+      const newest = (await namesOf(directory)).at(-1) ?? '';
+      divertWrites(join(directory, REPLICA, newest), '/dev/full');
+      expect(await recordAccess(audit)).toBe(false);
+      await until(() => recordAccess(audit));
+    }
+    const killed = await folder();
+    await cp(directory, killed, { recursive: true });
+    await audit.close();
+    await write(killed, 1);
+    expect(await check(killed)).toMatchObject({
+      kinds: [],
+      notes: [expect.stringContaining('signed-at-start')],
+    });
+  });
+
   test('from a segment without a record that is old: a start makes no second one of the same name', async () => {
     const directory = await folder();
     const options = { signingKey: key.secret, segment: { size: 1e9, age: 1, keep: 1e9 } };
@@ -259,7 +280,7 @@ describe('the tree goes on', () => {
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1 });
   });
 
-  test('over a batch with several seals', async () => {
+  test('over a batch with several seals, each behind a head: a kill can leave any of them as the last', async () => {
     const directory = await folder();
     const { audit } = await openTestAudit(directory, { signingKey: key.secret });
     const target = `/${'x'.repeat(2000)}?ids=${'y'.repeat(500)}`;
@@ -269,6 +290,11 @@ describe('the tree goes on', () => {
     const lines = (await readFile(join(directory, REPLICA, name), 'utf8')).split('\n');
     expect(lines.join().length).toBeGreaterThan(LARGEST_BATCH);
     expect(lines.filter((line) => line.startsWith('{"checkpoint":')).at(-1)).toContain('/r1/1\\n1500\\n');
+    const isSeal = (line = ''): boolean => line.startsWith('{"seal":');
+    const opening = lines.findIndex(isSeal);
+    const before = lines.filter((_, at) => at > opening && isSeal(lines[at + 1]));
+    expect(before.length).toBeGreaterThan(2);
+    expect(new Set(before.map((line) => line.slice(0, 14)))).toEqual(new Set(['{"checkpoint":']));
     await audit.close('stop');
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [], provenRecords: 1501 });
   });

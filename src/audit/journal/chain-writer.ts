@@ -38,12 +38,11 @@ export function writeErrorOf(error: Error): WriteError {
   return { code: errorCode(error), reason: error.message };
 }
 
-/** A batch with its seals, and what the chain and the tree are after it. */
-interface SealedBytes {
-  readonly bytes: Buffer;
+/** What the chain and the tree are after a batch. */
+interface ChainEnd {
   readonly previous: string;
   readonly tree: MerkleTree | undefined;
-  /** The signed head among the bytes, as a checkpoint; undefined: there is none. */
+  /** The signed head behind the last record, as a checkpoint; undefined: there is none. */
   readonly checkpoint: string | undefined;
 }
 
@@ -130,7 +129,8 @@ export class ChainWriter {
       return;
     }
     const { replica, sync } = this.#options;
-    const { bytes, previous, tree, checkpoint } = this.#sealed(batch);
+    const { bytes, end } = this.#sealed(batch);
+    const { previous, tree, checkpoint } = end;
     file.append(bytes, sync, (error) => {
       if (error !== null) {
         this.#detach(file);
@@ -143,42 +143,41 @@ export class ChainWriter {
     });
   }
 
-  /** The lines with their seal, to be appended in one write. */
-  #sealed(batch: Batch): SealedBytes {
-    const { lines, first, last } = batch;
-    const leaves = this.#leavesOf(lines.bytes, lines.ends);
-    const tree = leaves && this.#tree?.extended(leaves);
-    const checkpoint = tree && this.#tree?.headOf(tree);
-    const headLine = checkpoint === undefined ? '' : checkpointLine(checkpoint);
-    if (lines.size > MOST_BATCH) return { ...this.#inParts(batch, leaves, headLine), tree, checkpoint };
-    const covered = leaves === undefined ? lines.bytes : [...leaves, ...leavesOf(Buffer.from(headLine))];
-    const seal = this.#seal({ first, last }, covered, this.#previous);
-    return { bytes: lines.followedBy(`${headLine}${sealLine(seal)}`), previous: seal.hmac, tree, checkpoint };
-  }
-
-  /** A large batch in parts, each with its seal. */
-  #inParts(
-    { lines, first }: Batch,
-    leaves: readonly Digest[] | undefined,
-    headLine: string,
-  ): Pick<SealedBytes, 'bytes' | 'previous'> {
+  /** The lines, to be appended in one write, with a seal, or several if they are many. */
+  #sealed({ lines, first, last }: Batch): { readonly bytes: Buffer; readonly end: ChainEnd } {
+    let end: ChainEnd = { previous: this.#previous, tree: undefined, checkpoint: undefined };
+    if (lines.size <= MOST_BATCH) {
+      const closed = this.#closed({ first, last }, lines, end);
+      return { bytes: lines.followedBy(closed.text), end: closed.end };
+    }
     const parts: Buffer[] = [];
-    let previous = this.#previous;
     let next = first;
     for (let start = 0; start < lines.size; ) {
-      const end = partEnd(lines.bytes, start);
-      const records = lines.bytes.subarray(start, end);
-      const after = next + lineEnds(records).length;
-      const ofHead = end === lines.size ? headLine : '';
-      const ofRecords = leaves?.slice(next - first, after - first);
-      const covered = ofRecords === undefined ? records : [...ofRecords, ...leavesOf(Buffer.from(ofHead))];
-      const seal = this.#seal({ first: next, last: after - 1 }, covered, previous);
-      parts.push(records, Buffer.from(`${ofHead}${sealLine(seal)}`));
-      previous = seal.hmac;
-      next = after;
-      start = end;
+      const stop = partEnd(lines.bytes, start);
+      const bytes = lines.bytes.subarray(start, stop);
+      const ends = lineEnds(bytes);
+      const closed = this.#closed({ first: next, last: next + ends.length - 1 }, { bytes, ends }, end);
+      parts.push(bytes, Buffer.from(closed.text));
+      end = closed.end;
+      next += ends.length;
+      start = stop;
     }
-    return { bytes: Buffer.concat(parts), previous };
+    return { bytes: Buffer.concat(parts), end };
+  }
+
+  /** What follows lines: a signed head, if it is time, and their seal. */
+  #closed(
+    range: { readonly first: number; readonly last: number },
+    { bytes, ends }: { readonly bytes: Buffer; readonly ends: readonly number[] },
+    before: ChainEnd,
+  ): { readonly text: string; readonly end: ChainEnd } {
+    const leaves = this.#leavesOf(bytes, ends);
+    const tree = leaves && this.#tree?.extended(leaves, before.tree);
+    const checkpoint = tree && this.#tree?.headOf(tree);
+    const headLine = checkpoint === undefined ? '' : checkpointLine(checkpoint);
+    const covered = leaves === undefined ? bytes : [...leaves, ...leavesOf(Buffer.from(headLine))];
+    const seal = this.#seal(range, covered, before.previous);
+    return { text: `${headLine}${sealLine(seal)}`, end: { previous: seal.hmac, tree, checkpoint } };
   }
 
   #seal(

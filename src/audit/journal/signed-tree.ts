@@ -46,9 +46,9 @@ export class SignedTree {
     this.#wanted = seq;
   }
 
-  /** The tree with the records of a batch. */
-  extended(leaves: readonly Digest[]): MerkleTree {
-    const tree = this.#tree.copy();
+  /** A tree with further records. `from` undefined: that of the records that are in the file. */
+  extended(leaves: readonly Digest[], from = this.#tree): MerkleTree {
+    const tree = from.copy();
     for (const leaf of leaves) tree.add(leaf);
     return tree;
   }
