@@ -34,7 +34,7 @@ export class FileWatch {
   readonly #files: () => Promise<readonly string[]>;
   readonly #read: () => Promise<boolean>;
   readonly #intervalMs: number;
-  /** State of the files at the last poll, and at the last successful read. */
+  /** State of the files at the last poll, and at the last read if that was successful. */
   #seen: string | undefined;
   #done: string | undefined;
   /** Polls until unusable files are read again, and how many there will be after that read. */
@@ -105,7 +105,9 @@ export class FileWatch {
       return this.#intervalMs;
     }
     // A file that changes during the read has another state at the next poll.
+    this.#done = undefined;
     try {
+      // Files that are put back after an unusable change are read again, so that no error stays.
       if (await this.#read()) this.#done = state;
     } finally {
       this.#firstRead.resolve();

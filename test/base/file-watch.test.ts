@@ -1,9 +1,10 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, realpath, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { FileWatch, stateOf } from '../../src/base/file-watch.ts';
+import { until } from '../support/until.ts';
 
 let folder: string;
 let watch: FileWatch | undefined;
@@ -45,6 +46,32 @@ test('unusable files are read again ever less often, and at once when they chang
   await repeat(poll, () => readAt.length === 8);
   // One poll notices the change, and the next one that the file has settled.
   expect(readAt.slice(6).map((at) => at - changedAt)).toEqual([2, 3]);
+});
+
+test('files that are as they were before an unusable change are read again', async () => {
+  const link = join(folder, 'link');
+  await writeFile(join(folder, 'usable'), '');
+  await symlink('usable', link);
+  const read: string[] = [];
+  watch = new FileWatch(
+    [link],
+    async () => {
+      read.push(basename(await realpath(link)));
+      return read.at(-1) === 'usable';
+    },
+    1,
+  );
+  await until(() => read.at(-1) === 'usable');
+  await writeFile(join(folder, 'unusable'), '');
+  await linkTo('unusable');
+  await until(() => read.at(-1) === 'unusable');
+  await linkTo('usable');
+  await until(() => read.at(-1) === 'usable');
+
+  async function linkTo(name: string): Promise<void> {
+    await symlink(name, join(folder, 'new'));
+    await rename(join(folder, 'new'), link);
+  }
 });
 
 test('files are looked at one after the other, so that those of a mount that hangs take one thread', async () => {
