@@ -216,6 +216,27 @@ describe('the tree goes on', () => {
     expect(await check(directory)).toMatchObject({ kinds: [], notes: [] });
   });
 
+  test('not under another key of the seals if the signing key is another one, too: tree-restarted', async () => {
+    const directory = await stoppedLog();
+    const next = newSigningKey();
+    await write(directory, 2, { key: new Secret(OTHER_KEY), signingKey: next.secret });
+    const { kinds } = await check(directory, [key.publicKey, next.publicKey]);
+    expect(kinds).toEqual([expect.stringMatching(/:1 tree-restarted$/)]);
+  });
+
+  test('behind any number of heads of a former signing key in the segment', async () => {
+    const directory = await folder();
+    const segment = { size: 1e9, age: 1e9, keep: 1e9 };
+    const next = newSigningKey();
+    for (let heads = 0; heads <= 20; heads += 1) await write(directory, 1, { segment });
+    for (let starts = 0; starts < 3; starts += 1)
+      await write(directory, 1, { segment, signingKey: next.secret });
+    expect(await check(directory, [key.publicKey, next.publicKey])).toMatchObject({
+      kinds: [],
+      notes: [expect.stringContaining(' signing-key-changed')],
+    });
+  });
+
   test('under another signing key, if the verifier has both', async () => {
     const directory = await stoppedLog();
     const next = newSigningKey();

@@ -3,6 +3,7 @@ import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory } from '../../base/durable-file.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
+import { isSignedBy } from '../checkpoint.ts';
 import { finding } from '../findings.ts';
 import { lineEnds } from '../line.ts';
 import { GENESIS } from '../seal.ts';
@@ -113,7 +114,7 @@ async function recoverFrom(
   const { nextSeq } = walk.state;
   if (otherKey && nextSeq > segment.first && nextSeq <= MOST_SEQ - RESERVE) {
     const tail = await cutTail(path, walk.sealLineEnd, walk);
-    const tree = treeUnsealed(walked);
+    const tree = treeUnsealed(options, walked);
     return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
@@ -158,10 +159,9 @@ interface Walked {
 }
 
 async function walkThrough(options: RecoveryOptions, segment: Segment): Promise<Walked> {
-  const { replica, publicKey } = options;
   const treeErrors: IntegrityError[] = [];
   let retired: RetiredEnd | undefined;
-  const trees = publicKey && new TreeWalk({ replica, keys: [publicKey] });
+  const trees = options.publicKey && treeWalk(options);
   const { walk, errors, failure } = await walkSegment(options, segment, (batch) => {
     retired = lastRetired(batch, Number.POSITIVE_INFINITY) ?? retired;
     if (trees !== undefined) treeErrors.push(...trees.take(batch).errors);
@@ -201,9 +201,10 @@ function isOfFile(error: unknown): boolean {
   return error instanceof NotRegularError || code.startsWith('ZSTD_') || code.startsWith('Z_');
 }
 
-/** Without the key of the seals, only a signed head says that the records are as they were written. */
-function treeUnsealed({ trees }: Walked): LogTree | undefined {
-  return trees !== undefined && trees.checkpoints > 0 && trees.unsigned === 0 ? trees.tree : undefined;
+/** Without the key of the seals, only a head of the own key says that the records are as they were written. */
+function treeUnsealed({ publicKey }: RecoveryOptions, { trees }: Walked): LogTree | undefined {
+  if (trees?.head === undefined || trees.unsigned > 0) return undefined;
+  return publicKey !== undefined && isSignedBy(trees.head, [publicKey]) ? trees.tree : undefined;
 }
 
 /**
@@ -216,18 +217,21 @@ async function provenTree(
   segment: Segment,
   older: readonly Segment[],
 ): Promise<Proven> {
-  if (trees === undefined || errors.length > 0) return UNPROVEN;
-  if (isUnderHeads(trees)) return proof(trees, false);
+  const { publicKey } = options;
+  if (trees === undefined || publicKey === undefined || errors.length > 0) return UNPROVEN;
   // A segment that was begun last has no head of its own yet.
-  const last = [...(await sinceLastHead(options, older)), segment];
-  const own = await treeUnderHeads(options, last, options.publicKey);
-  if (own !== undefined) return proof(own, false);
-  const other = (await treeUnderHeads(options, [segment])) ?? (await treeUnderHeads(options, last));
-  return other === undefined ? UNPROVEN : proof(other, true);
+  const proven = isUnderHeads(trees)
+    ? trees
+    : await treeUnderHeads(options, [...(await sinceLastHead(options, older)), segment]);
+  if (proven?.head === undefined) return UNPROVEN;
+  // The last head covers all before it, so it does not matter who signed those.
+  const otherSigner = !isSignedBy(proven.head, [publicKey]);
+  return { tree: proven.tree, otherSigner, unsigned: proven.unsigned };
 }
 
-function proof({ tree, unsigned }: TreeWalk, otherSigner: boolean): Proven {
-  return { tree, otherSigner, unsigned };
+/** Any key may have signed the heads. */
+function treeWalk({ replica }: Archive): TreeWalk {
+  return new TreeWalk({ replica, keys: undefined });
 }
 
 /**
@@ -238,11 +242,7 @@ async function sinceLastHead(archive: Archive, segments: readonly Segment[]): Pr
   const found: Segment[] = [];
   for (const segment of segments.slice(0, MOST_WITHOUT_HEAD)) {
     found.unshift(segment);
-    const trees = await walkTree(
-      archive,
-      segment,
-      new TreeWalk({ replica: archive.replica, keys: undefined }),
-    );
+    const trees = await walkTree(archive, segment, treeWalk(archive));
     if (trees === undefined || isUnderHeads(trees) || trees.end?.kind === 'heads-missing') break;
   }
   return found;
@@ -250,14 +250,10 @@ async function sinceLastHead(archive: Archive, segments: readonly Segment[]): Pr
 
 /**
  * The walk through segments, each of which ends with records under heads, or of less than a minute; undefined: one does
- * not. `publicKey` undefined: any key may have signed the heads.
+ * not.
  */
-async function treeUnderHeads(
-  archive: Archive,
-  segments: readonly Segment[],
-  publicKey?: KeyObject,
-): Promise<TreeWalk | undefined> {
-  const trees = new TreeWalk({ replica: archive.replica, keys: publicKey && [publicKey] });
+async function treeUnderHeads(archive: Archive, segments: readonly Segment[]): Promise<TreeWalk | undefined> {
+  const trees = treeWalk(archive);
   for (const segment of segments) {
     if ((await walkTree(archive, segment, trees)) === undefined) return undefined;
     if (trees.tree?.tree.size !== 0 && !isUnderHeads(trees)) return undefined;

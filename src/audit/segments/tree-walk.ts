@@ -73,6 +73,8 @@ export class TreeWalk {
   /** The earliest and the latest time of the records after the last checkpoint; empty: there are none. */
   #earliest = '';
   #latest = '';
+  /** The last checkpoint that was right; undefined: there was none. */
+  head: Checkpoint | undefined;
   /** Checkpoints that were right, and records under them. */
   checkpoints = 0;
   records = 0;
@@ -215,6 +217,7 @@ export class TreeWalk {
       this.#lost = true;
       return finding('tree-mismatch', { from: this.#since, to: line - 1 });
     }
+    this.head = checkpoint;
     this.checkpoints += 1;
     this.records += tree.size - this.#signedSize;
     this.#provenStart ||= first;
