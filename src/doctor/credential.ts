@@ -12,8 +12,9 @@ import { type Challenge, offersScheme, parseChallenges } from '../digest/challen
 import { anotherNonce, proveResponse, signed, unsigned } from '../handshake/account.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { NO_BODY, type UpstreamRequest } from '../handshake/exchange.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import { about, type Finding, fine, wrong } from './finding.ts';
-import { challengesOf, type ObservedConnections, type ObservedResponse } from './observed-connections.ts';
+import { challengesOf, type ObservedConnections } from './observed-connections.ts';
 import type { Probe } from './probe.ts';
 import {
   accessFinding,
@@ -55,7 +56,7 @@ interface ExaminationDeps {
 
 /** The response to an authenticated request. */
 interface Attempt {
-  readonly response: ObservedResponse;
+  readonly response: UpstreamResponse;
   readonly nextnonce: boolean;
 }
 
@@ -64,6 +65,8 @@ export class CredentialExamination {
   readonly #examined: ExaminedCredential;
   readonly #deps: ExaminationDeps;
   readonly #findings: Finding[] = [];
+  /** The last response with a challenge. */
+  #challenger: UpstreamResponse | undefined;
   #attempts = 0;
 
   constructor(examined: ExaminedCredential, deps: ExaminationDeps) {
@@ -127,7 +130,7 @@ export class CredentialExamination {
   /** Returns the nonce to answer after a refusal that says nothing about the credential; undefined if there is none. */
   async #freshNonce(
     refused: Nonce,
-    response: ObservedResponse,
+    response: UpstreamResponse,
     siteProbe: SiteProbe,
   ): Promise<Nonce | undefined> {
     const challenge = this.#choose(response);
@@ -148,7 +151,7 @@ export class CredentialExamination {
   }
 
   /** True if the credential works, so that it can be used for more requests. */
-  #judge(response: ObservedResponse, siteProbe: SiteProbe): boolean {
+  #judge(response: UpstreamResponse, siteProbe: SiteProbe): boolean {
     const unavailable = unavailableFinding('credential', response.status);
     if (unavailable !== undefined) {
       this.#report(unavailable);
@@ -211,9 +214,9 @@ export class CredentialExamination {
   /** The response of a site to a nonce of its own, after it refused this one; undefined: none that says anything of it. */
   async #tryAgain(
     refused: Nonce,
-    response: ObservedResponse,
+    response: UpstreamResponse,
     siteProbe: SiteProbe,
-  ): Promise<ObservedResponse | undefined> {
+  ): Promise<UpstreamResponse | undefined> {
     if (this.#attempts >= MAX_ATTEMPTS) return undefined;
     const known = refused.challenge.nonce;
     const challenge = this.#choose(response);
@@ -227,7 +230,7 @@ export class CredentialExamination {
   }
 
   /** Removes the examined site from the list and reports its finding. */
-  #reportNext(left: SiteProbe[], response: ObservedResponse): void {
+  #reportNext(left: SiteProbe[], response: UpstreamResponse): void {
     const siteProbe = left.shift();
     if (siteProbe !== undefined) this.#findings.push(this.#access(response, siteProbe));
   }
@@ -242,7 +245,7 @@ export class CredentialExamination {
     const { nc } = attempt;
     let nextnonce = false;
     const sent = { uri: request.target, nc };
-    const message = signed(request, attempt);
+    const message = signed(request, attempt, undefined, undefined, this.#challenger);
     const response = await connections.send(message, (head) =>
       proveResponse(head, 'authentication-info', nonce, sent, (next) => {
         nextnonce = next !== undefined;
@@ -251,7 +254,7 @@ export class CredentialExamination {
     return { response, nextnonce };
   }
 
-  #access(response: ObservedResponse, { site, subject }: SiteProbe): Finding {
+  #access(response: UpstreamResponse, { site, subject }: SiteProbe): Finding {
     if (this.#choose(response) !== undefined) {
       const saw =
         'refused with HTTP 401 although the nonce was new, and another site accepted the credential';
@@ -261,13 +264,14 @@ export class CredentialExamination {
     return about(subject, finding);
   }
 
-  #choose(response: ObservedResponse): Challenge | undefined {
+  #choose(response: UpstreamResponse): Challenge | undefined {
     if (response.status !== 401) return undefined;
     const { credential } = this.#examined;
     return chooseFor(credential, parseChallenges(challengesOf(response)), this.#deps.algorithms);
   }
 
-  #nonceFor(challenge: Challenge, response: ObservedResponse): Nonce {
+  #nonceFor(challenge: Challenge, response: UpstreamResponse): Nonce {
+    this.#challenger = response;
     const cookies = cookiePairs(fieldValues(response.headers, 'set-cookie'));
     return new Nonce({ challenge, cookies }, this.#examined.credential, {
       cnonce: randomBytes(16).toString('hex'),

@@ -13,11 +13,12 @@ import { unsigned } from '../handshake/account.ts';
 import { AttemptBudget } from '../handshake/attempt-budget.ts';
 import { METHOD_REFUSED } from '../handshake/credential-health.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, isOnThisHost } from '../transport/egress.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import { type DoctorDeps, ObservedConnections, type ObservedResponse } from './observed-connections.ts';
+import { type DoctorDeps, ObservedConnections } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
 import { challengeFinding, clockFinding, connectionFinding, tlsFinding } from './upstream-findings.ts';
 
@@ -86,7 +87,7 @@ function withPaths({ advice, ...finding }: Finding, deployment: string): Finding
 
 /** The response to a request without authentication. */
 interface Asked {
-  readonly response: ObservedResponse;
+  readonly response: UpstreamResponse;
   readonly method: string;
   /** Why the method is not HEAD; undefined if it is the one of the probe. */
   readonly noHead: string | undefined;
@@ -146,7 +147,7 @@ class Examination {
   /** Asks with GET if the upstream does not support HEAD. */
   async #ask(probe: Probe): Promise<Asked> {
     const { connections, cancellation } = this.#deps;
-    const send = (method: string): Promise<ObservedResponse> => {
+    const send = (method: string): Promise<UpstreamResponse> => {
       const own = { client: '', cancellation, budget: new AttemptBudget(method) };
       return connections.send(unsigned({ ...probe, ...own, method, headers: [], body: NO_BODY }));
     };

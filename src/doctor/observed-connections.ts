@@ -11,10 +11,7 @@ const LONGEST = { connect: 3_000, response: 4_000, idle: 4_000 };
 /** Number of credentials that are examined concurrently. */
 const CONNECTIONS = 4;
 
-/** The response to a request. */
-export type ObservedResponse = Pick<UpstreamResponse, 'status' | 'headers'>;
-
-export function challengesOf({ headers }: ObservedResponse): string[] {
+export function challengesOf({ headers }: UpstreamResponse): string[] {
   return fieldValues(headers, 'www-authenticate');
 }
 
@@ -56,7 +53,7 @@ export class ObservedConnections {
    * Sends one request and returns its response, whose body has been read. `onHead`: called before, with the response.
    * @throws GatewayError if there is no response, or if it breaks off; any error of `onHead`
    */
-  async send(message: Message, onHead?: (response: UpstreamResponse) => void): Promise<ObservedResponse> {
+  async send(message: Message, onHead?: (response: UpstreamResponse) => void): Promise<UpstreamResponse> {
     const begun = this.#wallTime();
     const response = await this.#connections.exchange(message);
     if (response.kind === 'lost') throw response.error;

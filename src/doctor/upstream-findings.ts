@@ -9,10 +9,11 @@ import {
   offersScheme,
   parseChallenges,
 } from '../digest/challenge.ts';
+import type { UpstreamResponse } from '../handshake/response.ts';
 import { ProxyError, tlsFault } from '../transport/errors.ts';
 import { expiryOf, PinMissing, type TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import { challengesOf, type ObservedResponse } from './observed-connections.ts';
+import { challengesOf } from './observed-connections.ts';
 
 /** Clock difference in milliseconds above which a warning is given: nonces and certificates depend on time. */
 const CLOCK_MS = 30_000;
@@ -128,7 +129,7 @@ export function unavailableFinding(check: Finding['check'], status: number): Fin
 }
 
 /** Judges the response to a request without authentication. */
-export function challengeFinding(response: ObservedResponse, allowed: readonly AlgorithmName[]): Finding {
+export function challengeFinding(response: UpstreamResponse, allowed: readonly AlgorithmName[]): Finding {
   if (response.status !== 401) return unchallenged(response.status);
   const lines = challengesOf(response);
   const usable = parseChallenges(lines);
@@ -178,7 +179,7 @@ function described({ realm, algorithm, qop, stale }: Challenge, offered: number)
 
 /** Judges the response to a request whose Digest was accepted. `address`: the source address, if known. */
 export function accessFinding(
-  response: ObservedResponse,
+  response: UpstreamResponse,
   ofSite: boolean,
   address: string | undefined,
 ): Finding {

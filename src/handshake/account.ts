@@ -219,7 +219,7 @@ export function unsigned(request: UpstreamRequest, wantsFresh = false): Message 
 
 /**
  * Returns the request with the answer to a challenge, and the cookies that came with it. `refusal`: asked before it
- * leaves.
+ * leaves. `follows`: the response that brought the challenge, if that came to this request.
  * @throws GatewayError `body-too-large` or `overloaded` when the answer needs a body that is not in memory
  */
 export function signed(
@@ -227,6 +227,7 @@ export function signed(
   answers: AnsweredNonce,
   field: CredentialsField = 'authorization',
   refusal?: Refusal,
+  follows?: UpstreamResponse,
 ): Message {
   const { method, target, body, budget } = request;
   const { nonce, nc } = answers;
@@ -236,7 +237,7 @@ export function signed(
   const headers = request.headers.concat(field, answer);
   if (nonce.cookies.length > 0) headers.push('cookie', nonce.cookies.join('; '));
   const freshConnection = budget.repeats > 0;
-  return { request, method, target, headers, body: body.content, answers, refusal, freshConnection };
+  return { request, method, target, headers, body: body.content, answers, refusal, follows, freshConnection };
 }
 
 /** Returns a request without a body that makes the upstream ask for authentication. Its interim responses are dropped. */

@@ -39,7 +39,7 @@ const LEFT_TO_OTHERS = { oneOf: 4, times: 2 };
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
 /** Attempts more after refusals that name the nonce which they refuse. */
-const MAX_NAMED_AGAIN = 2;
+const MAX_FOR_NONCES = 2;
 
 /**
  * Bounds the exchanges of one client request, however many versions of a credential and addresses it tries: two
@@ -53,7 +53,7 @@ export class AttemptBudget {
   readonly #retries: Retries;
   readonly #client: string;
   #limit: number;
-  #namedAgain = 0;
+  #forNonces = 0;
   /** Authenticated attempts that the upstream answered. */
   answered = 0;
   /** True if the upstream called the nonce of every refused attempt stale. */
@@ -96,10 +96,10 @@ export class AttemptBudget {
     this.#limit = Math.min(2 * ATTEMPTS, this.answered + ATTEMPTS);
   }
 
-  /** An attempt was refused with the nonce that it used: adds one, if none is left. */
-  extendForNamedAgain(): void {
-    if (this.#namedAgain >= MAX_NAMED_AGAIN || this.left > 0) return;
-    this.#namedAgain += 1;
+  /** The nonce of an attempt was refused, and not the credential: adds one, if none is left. */
+  extendForNonce(): void {
+    if (this.#forNonces >= MAX_FOR_NONCES || this.left > 0) return;
+    this.#forNonces += 1;
     this.#limit += 1;
   }
 

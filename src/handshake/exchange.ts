@@ -19,6 +19,11 @@ export interface Message {
   readonly answers?: AnsweredNonce | undefined;
   /** Asked when it leaves the queue for a connection; left out: it goes out. */
   readonly refusal?: Refusal | undefined;
+  /**
+   * The response whose challenge it answers: it goes out on the same connection, if that is free, since other connections
+   * may lead to servers that do not know the nonce. Undefined: the nonce was known.
+   */
+  readonly follows?: UpstreamResponse | undefined;
   /** True: goes out on a new connection. Left out or false: on one that is open, if there is one. */
   readonly freshConnection?: boolean;
 }

@@ -108,6 +108,8 @@ class Handshake {
   readonly #refusal: Refusal | undefined;
   /** The challenge that this request obtains; undefined: none yet. */
   #pending: PendingChallenge | undefined;
+  /** The response that brought it. */
+  #challenger: UpstreamResponse | undefined;
   /** Methods with which a challenge is still to be asked for without the body, in this order. */
   #askWith: readonly string[];
 
@@ -226,7 +228,8 @@ class Handshake {
     const { nonce } = attempt;
     let result: UpstreamResponse | Lost;
     try {
-      const message = signed(request, attempt, field, this.#refusal);
+      const follows = this.#isOwn(nonce) ? this.#challenger : undefined;
+      const message = signed(request, attempt, field, this.#refusal, follows);
       budget.bodySent = request.body.kind === 'streamed';
       result = await sendMessage(this.#account, message);
       if (result.kind === 'response' && !isChallenge(this.#account, result)) {
@@ -373,6 +376,7 @@ class Handshake {
     // A nonce was refused before: in this handshake, or in the one that made somebody ask.
     const reason = budget.answered > 0 || this.#options.verifies === true ? 'stale' : cold;
     this.#pending ??= pool.open();
+    this.#challenger = response;
     return takeChallenge(this.#account, this.#pending, challenge, response, { reason, trace });
   }
 

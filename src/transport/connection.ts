@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { asGatewayError, GatewayError } from '../base/errors.ts';
-import type { ResponseSource } from '../handshake/response.ts';
+import type { ResponseSource, UpstreamResponse } from '../handshake/response.ts';
 import { type Connect, closeSocket } from './connector.ts';
 import { connectionEnded } from './errors.ts';
 import type { UpstreamExchange } from './exchange.ts';
@@ -48,8 +48,11 @@ export interface ConnectionStats {
 
 /** The pool of a connection. */
 export interface ConnectionOwner {
-  /** The connection can carry an exchange. `now`: on the clock of the process, in milliseconds. */
-  onFree(connection: Connection, now: number): void;
+  /**
+   * The connection can carry an exchange. `now`: on the clock of the process, in milliseconds. `isReused`: it was idle
+   * before the last one.
+   */
+  onFree(connection: Connection, now: number, isReused: boolean): void;
   /** The connection will carry no exchange any more; once. */
   onClosed(connection: Connection): void;
 }
@@ -82,10 +85,18 @@ export class Connection implements ResponseSource {
   /** When its last exchange was put on it, in milliseconds. */
   #begunAt = 0;
   #isReferenced = true;
-  /** When its last response ended, if that was a 401. */
-  #challengedAt: number | undefined;
+  // Only the connection changes these.
+  /** Its last response, if that was a 401. */
+  challenge: UpstreamResponse | undefined;
+  /** When its last response ended, in milliseconds. */
+  freeSince = 0;
   /** True if another response came after a 401. */
-  #survives401 = false;
+  survives401 = false;
+  /**
+   * True if its last response was one to HEAD. A server that sends a body with it would have that taken for the next
+   * response, so only the answer to its challenge may follow.
+   */
+  isForAnswer = false;
 
   constructor(settings: ConnectionSettings, owner: ConnectionOwner) {
     this.#settings = settings;
@@ -107,9 +118,17 @@ export class Connection implements ResponseSource {
     return now >= this.#idleUntil;
   }
 
-  /** True if its last response was a 401, behind which the upstream may be closing it. */
-  mayBeClosing(now: number): boolean {
-    return !this.#survives401 && this.#challengedAt !== undefined && now - this.#challengedAt < SILENT_END;
+  /** True if its last response was a 401 of just now: it may be answered here, or the upstream may be closing it. */
+  isChallenged(now: number): boolean {
+    return this.challenge !== undefined && now - this.freeSince < SILENT_END;
+  }
+
+  /** When its exchange began, if it was idle before that, and no byte of a response has come; undefined: it is not so. */
+  get silentSince(): number | undefined {
+    const exchange = this.#exchange;
+    return exchange?.isReused === true && exchange.progress === 'sent' && !exchange.isSendingBody
+      ? this.#begunAt
+      : undefined;
   }
 
   /** Connects, for this exchange first. */
@@ -220,7 +239,7 @@ export class Connection implements ResponseSource {
     socket.on('close', () => this.#lose(connectionEnded()));
     socket.on('drain', () => this.#onDrain?.());
     socket.on('data', this.#receive);
-    if (this.#exchange === undefined) this.#free(false);
+    if (this.#exchange === undefined) this.#free(undefined);
     else this.begin(this.#exchange);
   }
 
@@ -303,17 +322,22 @@ export class Connection implements ResponseSource {
       this.reader.isPersistent &&
       // The upstream would take the rest of the body for the next request.
       !exchange.isSendingBody &&
-      !isLastRequest(exchange.message);
+      !isLastRequest(exchange.message) &&
+      (exchange.message.method !== 'HEAD' || exchange.response?.status === 401);
     this.#exchange = undefined;
     exchange?.release();
-    if (isReusable) this.#free(exchange.response?.status === 401);
+    if (isReusable) this.#free(exchange);
     else this.#end();
   }
 
-  #free(isChallenged: boolean): void {
+  /** `exchange`: that has ended; undefined: there was none. */
+  #free(exchange: UpstreamExchange | undefined): void {
     const now = this.#settings.clock.now();
-    this.#survives401 ||= this.#challengedAt !== undefined;
-    this.#challengedAt = isChallenged ? now : undefined;
+    const { response, message, isReused } = exchange ?? {};
+    this.survives401 ||= this.challenge !== undefined;
+    this.challenge = response?.status === 401 ? response : undefined;
+    this.freeSince = now;
+    this.isForAnswer = message?.method === 'HEAD';
     const { keepAliveSeconds } = this.reader;
     const idleTime =
       keepAliveSeconds === undefined
@@ -323,9 +347,9 @@ export class Connection implements ResponseSource {
       this.#end();
       return;
     }
-    this.#idleUntil = Math.min(now + idleTime, this.#useUntil);
+    this.#idleUntil = Math.min(now + (this.isForAnswer ? SILENT_END : idleTime), this.#useUntil);
     if (this.#isPaused) this.resume();
-    this.#owner.onFree(this, now);
+    this.#owner.onFree(this, now, isReused === true);
   }
 
   #restartTimeout(): void {
@@ -352,24 +376,6 @@ export class Connection implements ResponseSource {
     if (this.#socket !== undefined) closeSocket(this.#socket);
     this.#owner.onClosed(this);
   }
-}
-
-/**
- * The connection whose exchange has waited longest for its client, of the clients for which `isOver` is true; undefined:
- * none has waited for this number of ticks.
- */
-export function slowestOf(
-  connections: Iterable<Connection>,
-  isOver: (client: Holder) => boolean,
-  minTicks: number,
-): Connection | undefined {
-  let slowest: Connection | undefined;
-  for (const connection of connections) {
-    const { client, clientTicks } = connection;
-    if (client === undefined || clientTicks < minTicks) continue;
-    if (clientTicks > (slowest?.clientTicks ?? 0) && isOver(client)) slowest = connection;
-  }
-  return slowest;
 }
 
 function responseTooSlow(): GatewayError {

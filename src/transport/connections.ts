@@ -1,7 +1,6 @@
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
-import { IDEMPOTENT } from '../handshake/attempt-budget.ts';
 import type { Exchange, Message } from '../handshake/exchange.ts';
 import type { Lost, UpstreamResponse } from '../handshake/response.ts';
 import type { HistogramSeries } from '../metrics/series.ts';
@@ -10,13 +9,13 @@ import {
   type ConnectionOwner,
   type ConnectionSettings,
   type ConnectionStats,
-  slowestOf,
 } from './connection.ts';
 import { closeSocket, connector } from './connector.ts';
 import type { Egress } from './egress.ts';
 import { tooSlowForItsShare, upstreamError, waitedTooLong } from './errors.ts';
 import { type ExchangeObserver, UpstreamExchange } from './exchange.ts';
 import { FairQueue, type Holder } from './fair-queue.ts';
+import { IdleConnections } from './idle-connections.ts';
 import { lengthRequired, ownLines } from './request-writer.ts';
 import type { TlsSeen, UpstreamTls } from './upstream-tls.ts';
 
@@ -75,8 +74,7 @@ export class Connections implements ConnectionOwner {
   readonly #settings: ConnectionSettings;
   readonly #tickMs: number;
   readonly #connections = new Set<Connection>();
-  /** Open connections that carry no request; the one that was used last is the last. */
-  readonly #idle: Connection[] = [];
+  readonly #idle: IdleConnections;
   readonly #waiting = new FairQueue<UpstreamExchange>();
   readonly #longestWait: number;
   readonly #queueWait: HistogramSeries | undefined;
@@ -103,6 +101,7 @@ export class Connections implements ConnectionOwner {
     this.#share = Math.ceil(this.limit / 2);
     this.#reserve = Math.floor(this.limit / LEFT_TO_OTHERS.oneOf);
     this.#longestWait = timeouts.response;
+    this.#idle = new IdleConnections(timeouts.response);
     this.#queueWait = queueWait;
     const { perConnection, least, most } = AVERAGED;
     this.#holdWeight = 1 / Math.min(Math.max(perConnection * this.limit, least), most);
@@ -170,7 +169,7 @@ export class Connections implements ConnectionOwner {
 
   /** Exchanges that could get a connection now. */
   get #available(): number {
-    return this.limit - this.#connections.size + this.#idle.length;
+    return this.limit - this.#connections.size + this.#idle.size;
   }
 
   /**
@@ -258,7 +257,7 @@ export class Connections implements ConnectionOwner {
     if (this.#available <= this.#reserve && this.#availableTo(next.client, now) <= 0) return false;
     if (next.client !== '') this.#noteClient(next.client, now);
     const { facts, noTotalTimeout } = message.request;
-    const idle = this.#takeIdle(message, now);
+    const idle = this.#idle.take(message, now, this.#connections.size < this.limit);
     const client = this.#waiting.takeThis(next);
     client.held += 1;
     if (next.waitingSince !== undefined) this.#observeWait(next, now);
@@ -287,23 +286,10 @@ export class Connections implements ConnectionOwner {
     return connection;
   }
 
-  /** Takes an idle connection that fits, the one that was used last; closes one that does not. */
-  #takeIdle({ method, body, freshConnection }: Message, now: number): Connection | undefined {
-    const needsFresh = freshConnection === true;
-    const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
-    for (let idle = this.#idle.pop(); idle !== undefined; idle = this.#idle.pop()) {
-      const isUnfit = (needsFresh && idle.wasUsed) || (!isRepeatable && idle.mayBeClosing(now));
-      if (!isUnfit && !idle.isStale(now)) return idle;
-      idle.close();
-      if (isUnfit) return undefined;
-    }
-    return undefined;
-  }
-
   /** For its connections. */
-  onFree(connection: Connection, now: number): void {
+  onFree(connection: Connection, now: number, isReused: boolean): void {
     this.#learnFrom(connection, now);
-    this.#idle.push(connection);
+    this.#idle.add(connection, now, isReused);
     if (this.#waiting.size > 0) this.#schedule();
   }
 
@@ -311,8 +297,7 @@ export class Connections implements ConnectionOwner {
   onClosed(connection: Connection): void {
     this.#learnFrom(connection, this.#settings.clock.now());
     this.#connections.delete(connection);
-    const at = this.#idle.indexOf(connection);
-    if (at !== -1) this.#idle.splice(at, 1);
+    this.#idle.remove(connection);
     if (this.#connections.size === 0) {
       clearInterval(this.#ticking);
       this.#ticking = undefined;
@@ -339,7 +324,12 @@ export class Connections implements ConnectionOwner {
 
   #tick(): void {
     const now = this.#settings.clock.now();
-    for (const connection of this.#connections) connection.tick(now);
+    let silentSince = now;
+    for (const connection of this.#connections) {
+      connection.tick(now);
+      silentSince = Math.min(silentSince, connection.silentSince ?? now);
+    }
+    this.#idle.closeSilent(silentSince, now);
     if (this.#waiting.size === 0) return;
     this.#endLongWaits(now);
     if (this.#available <= 0) this.#reclaim(now);
@@ -362,6 +352,24 @@ export class Connections implements ConnectionOwner {
       exchange.onError(waitedTooLong(this.#longestWait, this.expectedWait(exchange.client)));
     }
   }
+}
+
+/**
+ * The connection whose exchange has waited longest for its client, of the clients for which `isOver` is true; undefined:
+ * none has waited for this number of ticks.
+ */
+function slowestOf(
+  connections: Iterable<Connection>,
+  isOver: (client: Holder) => boolean,
+  minTicks: number,
+): Connection | undefined {
+  let slowest: Connection | undefined;
+  for (const connection of connections) {
+    const { client, clientTicks } = connection;
+    if (client === undefined || clientTicks < minTicks) continue;
+    if (clientTicks > (slowest?.clientTicks ?? 0) && isOver(client)) slowest = connection;
+  }
+  return slowest;
 }
 
 const NO_OBSERVER: ExchangeObserver = { responded() {}, failed() {} };

@@ -39,10 +39,10 @@ const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
 
 /**
  * True if the connection is to be closed after the response. A server that sends a body for HEAD would have it taken for
- * the next response.
+ * the next response; but the answer to a challenge may have to go out on the connection that brought it.
  */
-export function isLastRequest({ method, body }: Message): boolean {
-  return method === 'HEAD' || (body !== null && !WITH_CONTENT.has(method));
+export function isLastRequest({ method, body, answers }: Message): boolean {
+  return (method === 'HEAD' && answers !== undefined) || (body !== null && !WITH_CONTENT.has(method));
 }
 
 /**

@@ -290,7 +290,9 @@ export class UpstreamCredential {
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
     if (refused.challenge === undefined) throw noDigest();
     const isDropped = refused.isNamedAgain && refused.isOwn;
-    if (isDropped) budget.extendForNamedAgain();
+    // Found good, but by others: servers behind one address can have nonces of their own.
+    const isForeign = refused.isGoodNonce && !refused.isOwn;
+    if (isDropped || isForeign) budget.extendForNonce();
     if (budget.spent) throw errorAfter(refused, budget);
     if (isDropped && call.turn === undefined) await this.#takeTurn(call);
     if (this.versions.hasLeft(version)) return FROM_POOL;

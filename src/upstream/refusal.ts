@@ -23,11 +23,11 @@ export interface AfterRefusal {
 
 /** Returns how the next handshake of a request begins: never with a nonce from before the refusal. */
 export function optionsAfter(refused: Refused, after: AfterRefusal): HandshakeOptions {
-  const nonce = verifiedNonce(refused, after);
-  if (nonce !== undefined) return { nonce };
   // Where a round trip takes long, the upstream may drop this challenge as well before the answer arrives.
-  const isFresh = after.tests || after.now - refused.attempt.sentAt < FRESH_MS;
-  return { freshNonce: true, challenge: isFresh && !refused.isNamedAgain ? refused.inHand : undefined };
+  const isFresh = (after.tests || after.now - refused.attempt.sentAt < FRESH_MS) && !refused.isNamedAgain;
+  const challenge = isFresh ? refused.inHand : undefined;
+  const nonce = challenge === undefined ? verifiedNonce(refused, after) : undefined;
+  return nonce === undefined ? { freshNonce: true, challenge } : { nonce };
 }
 
 /**

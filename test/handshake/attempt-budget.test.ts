@@ -46,16 +46,16 @@ describe('attempts', () => {
   test('are one more, twice, if none is left when a refusal names the nonce again', () => {
     const budget = new AttemptBudget('GET');
     budget.answered = 1;
-    budget.extendForNamedAgain();
+    budget.extendForNonce();
     expect(budget.left).toBe(1);
     budget.answered = 2;
-    budget.extendForNamedAgain();
+    budget.extendForNonce();
     expect(budget.left).toBe(1);
     budget.answered = 3;
-    budget.extendForNamedAgain();
+    budget.extendForNonce();
     expect(budget.left).toBe(1);
     budget.answered = 4;
-    budget.extendForNamedAgain();
+    budget.extendForNonce();
     expect([budget.left, budget.spent]).toEqual([0, true]);
   });
 

@@ -3,6 +3,7 @@ import { beforeEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
+import type { AnsweredNonce } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import { closing } from '../support/closing.ts';
 import type { UpstreamConnection } from '../support/scripted-upstream.ts';
@@ -239,10 +240,8 @@ describe('a connection is used again', () => {
       heads.push((await connection.request()) ?? '');
       await connection.write(method === 'HEAD' ? 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n' : OK);
     });
-    expect([(await send({ method, body })).kind, (await send({ method, body })).kind]).toEqual([
-      'answered',
-      'answered',
-    ]);
+    const message = { method, body, answers: {} as AnsweredNonce };
+    expect([(await send(message)).kind, (await send(message)).kind]).toEqual(['answered', 'answered']);
     expect(upstream.count).toBe(2);
     expect(heads[0]).toMatch(/\r\nconnection: close$/m);
   });

@@ -1,0 +1,101 @@
+import { expect, test } from '@jest/globals';
+import { Cancellation } from '../../src/base/cancellation.ts';
+import type { AnsweredNonce, Message } from '../../src/handshake/exchange.ts';
+import type { UpstreamResponse } from '../../src/handshake/response.ts';
+import type { Connections } from '../../src/transport/connections.ts';
+import type { UpstreamConnection } from '../support/scripted-upstream.ts';
+import { until } from '../support/until.ts';
+import { useExchanges } from './exchanges.ts';
+
+const scene = useExchanges();
+const ANSWER = { headers: ['authorization', 'Digest'], answers: {} as AnsweredNonce };
+
+/** Challenges what has no answer; all bodies are the number of the connection. */
+async function guarded(connection: UpstreamConnection): Promise<void> {
+  for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+    const status = head.includes('\r\nauthorization:') ? '200 OK' : '401 Unauthorized';
+    const body = head.startsWith('HEAD') ? '' : `${connection.number}`;
+    await connection.write(
+      `HTTP/1.1 ${status}\r\nN: ${connection.number}\r\nContent-Length: 1\r\n\r\n${body}`,
+    );
+  }
+}
+
+/** Returns the response, which was read whole. */
+async function exchange(connections: Connections, change: Partial<Message> = {}): Promise<UpstreamResponse> {
+  const request = { client: '', cancellation: new Cancellation() };
+  const response = await connections.exchange({
+    request,
+    method: 'GET',
+    target: '/',
+    headers: [],
+    body: null,
+    ...change,
+  });
+  if (response.kind === 'lost') throw response.error;
+  await response.skip();
+  return response;
+}
+
+const numberOf = ({ headers }: UpstreamResponse): string | undefined => headers[1];
+
+test.each(['GET', 'HEAD'])(
+  'the answer to a challenge of a %s goes out on the connection that brought it',
+  async (method) => {
+    const { connections } = await scene(guarded, { connections: 4 });
+    const asked = await Promise.all([1, 2, 3].map(() => exchange(connections, { method })));
+    const answered = await Promise.all(
+      asked.map((follows) => exchange(connections, { ...ANSWER, method, follows })),
+    );
+    expect(answered.map(numberOf)).toEqual(asked.map(numberOf));
+  },
+);
+
+test('a connection whose challenge may be answered is left alone while another one can be opened', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  const first = await exchange(connections);
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
+  expect(numberOf(await exchange(connections, { ...ANSWER, follows: first }))).toBe('1');
+});
+
+test('one connection is enough for all requests', async () => {
+  const { connections } = await scene(guarded, { connections: 1 });
+  await exchange(connections);
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('1');
+});
+
+test('nothing but its answer follows a HEAD, whose response can have a body that passes for the next one', async () => {
+  const { connections } = await scene(guarded, { connections: 1 });
+  await exchange(connections, { method: 'HEAD' });
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
+});
+
+test('a POST answers on the connection that brought the challenge once some connection has survived a 401', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  const post = { method: 'POST', body: Buffer.from('x') };
+  const first = await exchange(connections, post);
+  const answered = await exchange(connections, { ...post, ...ANSWER, follows: first });
+  expect([numberOf(first), numberOf(answered)]).toEqual(['1', '2']);
+  const get = await exchange(connections);
+  await exchange(connections, { ...ANSWER, follows: get });
+  const second = await exchange(connections, post);
+  expect(numberOf(await exchange(connections, { ...post, ...ANSWER, follows: second }))).toBe(
+    numberOf(second),
+  );
+});
+
+test('kept connections that something on the way has forgotten cost one request', async () => {
+  let served = 0;
+  const once = async (connection: UpstreamConnection): Promise<void> => {
+    if ((await connection.request()) === undefined) return;
+    served += 1;
+    await connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: 0\r\n\r\n');
+    await connection.closed();
+  };
+  const { send, connections } = await scene(once, { connections: 4, timeouts: { response: 400 } });
+  await Promise.all([send(), send(), send()]);
+  await until(() => connections.stats.free === 3);
+  expect((await send()).kind).toBe('upstream-timeout');
+  expect((await send()).kind).toBe('answered');
+  expect(served).toBe(4);
+});
