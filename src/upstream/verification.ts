@@ -232,12 +232,15 @@ export class Verifier {
   async tryRefused(call: Sending): Promise<void> {
     const { versions, questions, circuit } = this.#deps;
     const at = circuit.admit();
-    const version = versions.all[this.#admitted % versions.all.length] ?? versions.inUse;
+    const { length } = versions.all;
+    const version = versions.all[this.#admitted % length] ?? versions.inUse;
+    // The verdict came from the neutral target, so the first round avoids it.
+    const avoidsNeutral = Math.floor(this.#admitted / length) % 2 === 0;
     this.#admitted += 1;
     versions.note('admitted', [version], { count: circuit.perMinute, at });
     const { target } = call.request;
     await this.#leadOrFollow(version, call, async (cancellation) => {
-      const reply = await questions.probe(version, target, cancellation);
+      const reply = await questions.probe(version, target, cancellation, { avoidsNeutral });
       versions.noteReply(version, reply, 'verification');
       this.#settle(version, reply);
     });
@@ -295,7 +298,7 @@ export class Verifier {
     return {
       others,
       ask: async (version: CredentialVersion, inHand?: InHand): Promise<Reply> => {
-        const reply = await questions.probe(version, target, cancellation, inHand);
+        const reply = await questions.probe(version, target, cancellation, { inHand });
         questions.count(reply);
         // Each attempt of a late request would be a failed log-in.
         if (reply.kind === 'refused' && version.health.inDoubt) version.health.refusedInDoubt = true;

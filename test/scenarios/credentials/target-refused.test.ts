@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import { createConnection } from 'node:net';
 import { describe, expect, test } from '@jest/globals';
+import { closing } from '../../support/closing.ts';
 import { startGateway } from '../../support/gateway.ts';
 import { startRelay } from '../../support/relay.ts';
 import { outcomeOf, type RunningScene, startScene } from '../../support/scene.ts';
@@ -83,13 +84,52 @@ describe('a target that the upstream refuses although it accepts the credential'
     );
     const ask = async (path: string, init?: RequestInit): Promise<string> =>
       outcomeOf(await fetch(`${gateway.origin}${path}`, init));
-    // Only a GET that was asked for authentication shows a target that needs it.
+    // Only what was asked for authentication shows a target that needs it.
     expect(await ask('/items', { method: 'POST' })).toBe('200');
     expect(await ask('/items/1')).toBe('200');
     const headers = { 'x-api-key': 'key' };
     expect(await ask('/', { headers })).toBe('200');
     expect(await ask('/refused', { headers })).toBe(REFUSED);
     expect([await ask('/items/1'), await ask('/items/1')]).toEqual(['200', '200']);
+  });
+
+  describe('where the account may use one path only, and the neutral target is another one', () => {
+    const start = async (attemptsWhenRefused: number, statusOfGet: number) => {
+      let nonces = 0;
+      const service = await startUpstream(({ headers, url, method }, res) => {
+        nonces += 1;
+        if (headers.authorization === undefined || url !== '/service')
+          res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` });
+        else if (method !== 'POST') res.writeHead(statusOfGet);
+        res.end();
+      });
+      closing.push(() => service.close());
+      const settings = { tls: { allowPlaintext: true }, digest: { attemptsWhenRefused } };
+      const gateway = await startGateway({ service: { origin: service.origin, settings } });
+      closing.push(() => gateway.close());
+      return async (path: string, method: string): Promise<string> =>
+        outcomeOf(await fetch(`${gateway.origin}${path}`, { method }));
+    };
+
+    test.each([
+      [200, REFUSED],
+      [405, '502 upstream-protocol'],
+    ])(
+      'does not shut the credential out once that path has served; GET there is %i',
+      async (status, refusal) => {
+        const ask = await start(2, status);
+        expect(await ask('/service', 'POST')).toBe('200');
+        expect(await ask('/admin', 'GET')).toBe(refusal);
+        expect([await ask('/service', 'POST'), await ask('/service', 'POST')]).toEqual(['200', '200']);
+      },
+    );
+
+    test('as the first of a start: the path serves when an attempt is due', async () => {
+      const ask = await start(60, 405);
+      expect(await ask('/admin', 'GET')).toBe('502 upstream-credential-refused');
+      await until(async () => (await ask('/service', 'POST')) === '200');
+      expect(await ask('/service', 'POST')).toBe('200');
+    });
   });
 
   test('costs few failed log-ins, by target, and by client and path', async () => {
