@@ -6,7 +6,6 @@ import { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
 import { isExposed } from '../base/network.ts';
-import { request } from '../base/node-http.ts';
 import { fieldValues, type RawHeaders } from '../base/raw-headers.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
 import { NoncePool } from '../challenges/pool.ts';
@@ -23,15 +22,9 @@ import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/excha
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
 import type { ProxyOptions } from './egress.ts';
-import {
-  ProxyError,
-  type ProxyRefusal,
-  proxyAuthenticationError,
-  proxyError,
-  proxyRefuses,
-  proxyTooSlow,
-} from './errors.ts';
-import { type Destination, endpointOf, reach } from './reach.ts';
+import { ProxyError, type ProxyRefusal, proxyAuthenticationError, proxyRefuses } from './errors.ts';
+import { type Connect, ProxyConnection, type ProxyReply } from './proxy-connection.ts';
+import { type Destination, endpointOf } from './reach.ts';
 import { checkServerName } from './upstream-tls.ts';
 
 export interface TunnelOptions {
@@ -84,37 +77,20 @@ export class ProxyTunnel {
     const { credential } = this.#authentication;
     // A reload reads the same version again: if the proxy refused it, it is kept back all the same.
     if (now?.version !== credential?.version) this.#authentication = this.#authenticationWith(now);
-    const deadline = this.#deps.clock.now() + this.#options.timeout;
-    return this.#authentication.open((headers) => this.#connect(headers, deadline));
+    const { clock } = this.#deps;
+    const { authority } = this.#account;
+    const deadline = clock.now() + this.#options.timeout;
+    const connection = new ProxyConnection({ proxy: this.#proxy, authority, deadline }, clock);
+    try {
+      return await this.#authentication.open(connection.connect);
+    } catch (error) {
+      connection.close();
+      throw error;
+    }
   }
 
   #authenticationWith(credential: Credential | undefined): ProxyAuthentication {
     return new ProxyAuthentication({ ...this.#account, credential }, this.#deps.clock);
-  }
-
-  /** One CONNECT, on a connection of its own: what comes after a 407 need not be read. */
-  async #connect(credentials: RawHeaders, deadline: number): Promise<ProxyReply> {
-    const left = (): number => Math.max(deadline - this.#deps.clock.now(), 1);
-    const opened = await reach(this.#proxy, left(), this.#deps.clock).catch((error) => {
-      throw proxyError(error);
-    });
-    return new Promise((resolve, reject) => {
-      const { authority } = this.#account;
-      const headers = ['host', authority, ...credentials];
-      const createConnection = () => opened;
-      const connect = request({ method: 'CONNECT', path: authority, headers, createConnection });
-      const timer = setTimeout(() => connect.destroy(proxyTooSlow()), left());
-      connect.on('error', (error) => {
-        clearTimeout(timer);
-        reject(proxyError(error));
-      });
-      connect.once('connect', ({ statusCode = 0, rawHeaders }, socket: Socket, early: Buffer) => {
-        clearTimeout(timer);
-        if (early.length > 0) socket.unshift(early);
-        resolve({ status: statusCode, headers: rawHeaders, socket });
-      });
-      connect.end();
-    });
   }
 }
 
@@ -171,17 +147,6 @@ export interface ProxyAccount {
   readonly patienceMs: number;
 }
 
-/** Response of a proxy to a CONNECT. */
-export interface ProxyReply {
-  readonly status: number;
-  readonly headers: RawHeaders;
-  /** Nothing of the tunnel has been read. */
-  readonly socket: Socket;
-}
-
-/** Sends one CONNECT with these header fields, on a connection of its own. */
-export type Connect = (headers: RawHeaders) => Promise<ProxyReply>;
-
 /** Authenticates to one proxy with one credential, for every connection to one upstream. */
 export class ProxyAuthentication {
   readonly #account: ProxyAccount;
@@ -219,13 +184,13 @@ export class ProxyAuthentication {
       if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
       if (this.#health.refused) this.#health.reset();
       const connectOnce: Connect = async (headers) => {
-        const reply = await connect(headers);
+        const result = await connect(headers);
         // It has nothing against the credential, or does not ask for one.
-        if (reply.status !== 407) test?.land('proceed');
-        return reply;
+        if (result.kind === 'reply' && result.status !== 407) test?.land('proceed');
+        return result;
       };
       if (this.#basicAccepted && 'password' in credential)
-        return await this.#openWithBasic(connectOnce, credential);
+        return this.#tunnelByBasic(await sendBasic(connectOnce, credential));
       return await this.#openWithDigest(connectOnce, credential, pool);
     } finally {
       test?.land('check');
@@ -248,8 +213,9 @@ export class ProxyAuthentication {
   async #openWithDigest(connect: Connect, credential: Credential, pool: NoncePool): Promise<Socket> {
     let last: ProxyReply | undefined;
     const exchange: Exchange = async ({ headers }) => {
-      last?.socket.destroy();
-      last = await connect(headers);
+      const result = await connect(headers);
+      if (result.kind === 'lost') return result;
+      last = result;
       const { status } = last;
       // The proof of a response that makes no tunnel is not looked at.
       const fields = isTunnel(status) || status === 407 ? last.headers : [];
@@ -269,13 +235,11 @@ export class ProxyAuthentication {
       if (last === undefined) throw proxyAuthenticationError('credential-refused');
       return tunnelOf(last);
     } catch (error) {
-      last?.socket.destroy();
-      if (!isCode(error, 'upstream-no-digest')) throw asProxyError(error);
-      const lines = fieldValues(last?.headers ?? [], 'proxy-authenticate');
-      if (offersScheme(lines, 'digest')) throw proxyAuthenticationError('weak-challenge');
-      if (!offersScheme(lines, 'basic')) throw proxyAuthenticationError('unusable-challenge');
+      if (!isCode(error, 'upstream-no-digest') || last === undefined) throw asProxyError(error);
+      if (offers(last, 'digest')) throw proxyAuthenticationError('weak-challenge');
+      if (!offers(last, 'basic')) throw proxyAuthenticationError('unusable-challenge');
       if (!('password' in credential)) throw proxyAuthenticationError('password-needed');
-      return this.#openWithBasic(connect, credential);
+      return this.#tunnelByBasic(await sendBasic(connect, credential));
     }
   }
 
@@ -309,10 +273,9 @@ export class ProxyAuthentication {
     return { challenge: inHand, freshNonce: true };
   }
 
-  async #openWithBasic(connect: Connect, credential: PasswordCredential): Promise<Socket> {
-    const reply = await connect(['proxy-authorization', basic(credential)]);
+  /** Returns the tunnel that a CONNECT with Basic made; throws if it made none. */
+  #tunnelByBasic(reply: ProxyReply): Socket {
     if (reply.status === 407) {
-      reply.socket.destroy();
       this.#basicAccepted = false;
       this.#pause();
       throw proxyAuthenticationError('credential-refused');
@@ -364,16 +327,33 @@ export class ProxyAuthentication {
 
 /** Makes a tunnel without any credential; `whenAsked`: the error if the proxy asks for one. */
 async function openUnauthenticated(connect: Connect, whenAsked: ProxyRefusal): Promise<Socket> {
-  const reply = await connect([]);
-  if (reply.status !== 407) return tunnelOf(reply);
-  reply.socket.destroy();
-  throw proxyAuthenticationError(whenAsked);
+  const reply = await send(connect, []);
+  if (reply.status === 407) throw proxyAuthenticationError(whenAsked);
+  return tunnelOf(reply);
+}
+
+/** RFC 7617 §2. */
+function sendBasic(connect: Connect, { username, password }: PasswordCredential): Promise<ProxyReply> {
+  const pair = Buffer.from(`${username}:${password.reveal()}`.normalize('NFC'));
+  return send(connect, ['proxy-authorization', `Basic ${pair.toString('base64')}`]);
+}
+
+/** Sends a CONNECT without a nonce, and once more if it is lost. */
+async function send(connect: Connect, headers: RawHeaders): Promise<ProxyReply> {
+  let result = await connect(headers);
+  if (result.kind === 'lost') result = await connect(headers);
+  if (result.kind === 'lost') throw result.error;
+  return result;
+}
+
+/** True if a 407 asks for this scheme. */
+function offers({ headers }: ProxyReply, scheme: string): boolean {
+  return offersScheme(fieldValues(headers, 'proxy-authenticate'), scheme);
 }
 
 /** Returns the socket of the tunnel that the proxy made; throws if it made none. */
 function tunnelOf({ status, socket }: ProxyReply): Socket {
   if (isTunnel(status)) return socket;
-  socket.destroy();
   throw proxyRefuses(status);
 }
 
@@ -390,10 +370,4 @@ function asProxyError(error: unknown): unknown {
   if (error instanceof ProxyError || !(error instanceof GatewayError)) return error;
   const refusal = PROXY_ERRORS[error.code];
   return refusal === undefined ? error : proxyAuthenticationError(refusal);
-}
-
-/** RFC 7617 §2. */
-function basic({ username, password }: PasswordCredential): string {
-  const pair = Buffer.from(`${username}:${password.reveal()}`.normalize('NFC'));
-  return `Basic ${pair.toString('base64')}`;
 }

@@ -32,7 +32,7 @@ const AMBIGUOUS_LENGTH =
   'The upstream sent a response whose length can be read in two ways: Content-Length is repeated, is not a number, or comes with Transfer-Encoding, or Transfer-Encoding is malformed (RFC 9112 §6.3).';
 
 /** The length of the body and the use of the connection, from the fields of a head. */
-interface Framing {
+export interface Framing {
   /** Content-Length in bytes; undefined: none. */
   readonly length: number | undefined;
   /** Transfer-Encoding, its lines joined; undefined: none. */
@@ -71,7 +71,7 @@ function isStartOfHead(text: string): boolean {
  * Returns what a head says about the body and the connection.
  * @throws GatewayError `upstream-protocol` if it says two things
  */
-function framingOf({ headers, isHttp11 }: UpstreamResponse): Framing {
+export function framingOf({ headers, isHttp11 }: Pick<UpstreamResponse, 'headers' | 'isHttp11'>): Framing {
   const codings = joinedValue(headers, 'transfer-encoding');
   const lengths = joinedValue(headers, 'content-length');
   const length = lengths === undefined ? undefined : contentLength(lengths);

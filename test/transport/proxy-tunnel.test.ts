@@ -15,19 +15,17 @@ import {
   proxyRefuses,
   proxyTooSlow,
 } from '../../src/transport/errors.ts';
-import {
-  type Connect,
-  type ProxyAccount,
-  ProxyAuthentication,
-  ProxyTunnel,
-} from '../../src/transport/proxy-tunnel.ts';
+import type { Connect } from '../../src/transport/proxy-connection.ts';
+import { type ProxyAccount, ProxyAuthentication, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
 import {
+  type ScriptedConnections,
   type ScriptedUpstream,
   startConnections,
   startRawUpstream,
   startUpstream,
+  type UpstreamConnection,
 } from '../support/scripted-upstream.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -326,7 +324,7 @@ describe('a proxy that answers', () => {
       { credential, algorithms: ALGORITHMS, mayAnswer: true, authority: URI, patienceMs: 5000 },
       monotonicClock,
     );
-    const reply = { status: 403, headers: [], socket: new Socket() };
+    const reply = { kind: 'reply' as const, status: 403, headers: [], socket: new Socket() };
     const connect: Connect = () =>
       new Promise((resolve) => {
         held.push(() => resolve(reply));
@@ -426,6 +424,144 @@ describe('a proxy that answers', () => {
   });
 });
 
+describe('a 407 is answered', () => {
+  const OK = 'HTTP/1.1 200 OK\r\n\r\n';
+  const DIGEST = 'Digest realm="r", nonce="n", qop="auth"';
+  const EMPTY = 'Content-Length: 0\r\n\r\n';
+  const asks = (challenge: string, rest = EMPTY, version = '1.1'): string =>
+    `HTTP/${version} 407 No\r\nProxy-Authenticate: ${challenge}\r\n${rest}`;
+
+  /** A proxy that responds so to each CONNECT; undefined: closes. `seen`: connection and scheme of each CONNECT. */
+  async function proxying(
+    respond: (head: string, connection: UpstreamConnection) => string | undefined,
+  ): Promise<{ tunnel: ProxyTunnel; seen: string[]; proxy: ScriptedConnections }> {
+    const seen: string[] = [];
+    const proxy = await startConnections(async (connection) => {
+      for (;;) {
+        const head = await connection.request();
+        if (head === undefined) return;
+        const [, scheme = '-'] = /^proxy-authorization: (\w+)/im.exec(head) ?? [];
+        seen.push(`${connection.number} ${scheme}`);
+        const response = respond(head, connection);
+        if (response === undefined) connection.end();
+        else await connection.write(response);
+      }
+    });
+    closing.push(() => proxy.close());
+    return { tunnel: tunnelThrough(proxy.origin), seen, proxy };
+  }
+
+  test.each([2, 3])(
+    'by the server of a farm that asked: %s servers with nonces of their own',
+    async (servers) => {
+      for (const stale of [', stale=true', '']) {
+        let issued = 0;
+        const known = new Map<string, number>();
+        const { tunnel, proxy } = await proxying((head, { number }) => {
+          const [, nonce = ''] = /nonce="(\w+)"/.exec(head) ?? [];
+          if (known.get(nonce) === number % servers) return OK;
+          issued += 1;
+          known.set(`n${issued}`, number % servers);
+          return asks(`Digest realm="r", nonce="n${issued}", qop="auth"${nonce === '' ? '' : stale}`);
+        });
+        for (let index = 0; index < 4; index += 1) expect(await outcome(tunnel)).toBe('open');
+        expect(await Promise.all([outcome(tunnel), outcome(tunnel)])).toEqual(['open', 'open']);
+        expect(proxy.count).toBe(6);
+      }
+    },
+  );
+
+  test.each([
+    ['a length', asks(DIGEST, 'Content-Length: 5\r\n\r\nno no')],
+    ['no body', asks(DIGEST)],
+    ['chunks', asks(DIGEST, 'Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n3;x=y\r\n no\r\n0\r\n\r\n')],
+    ['HTTP/1.0 and keep-alive', asks(DIGEST, `Proxy-Connection: keep-alive\r\n${EMPTY}`, '1.0')],
+    ['64 KiB', asks(DIGEST, `Content-Length: 65536\r\n\r\n${'x'.repeat(65_536)}`)],
+  ])('on the connection that brought it: with %s', async (_name, first) => {
+    const { tunnel, seen } = await proxying((head) => (/authorization/i.test(head) ? OK : first));
+    expect(await outcome(tunnel)).toBe('open');
+    expect(seen).toEqual(['1 -', '1 Digest']);
+  });
+
+  test('on the connection that brought it, when its body has come in pieces', async () => {
+    const proxy = await startConnections(async (connection) => {
+      await connection.request();
+      await connection.trickle(asks(DIGEST, 'Transfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n'));
+      if ((await connection.request()) !== undefined) await connection.write(OK);
+    });
+    closing.push(() => proxy.close());
+    expect(await outcome(tunnelThrough(proxy.origin))).toBe('open');
+    expect(proxy.count).toBe(1);
+  });
+
+  test.each([
+    ['Connection: close', asks(DIGEST, `Connection: close\r\n${EMPTY}`)],
+    ['Proxy-Connection: close', asks(DIGEST, `Proxy-Connection: close\r\n${EMPTY}`)],
+    ['HTTP/1.0', asks(DIGEST, EMPTY, '1.0')],
+    ['no length', asks(DIGEST, '\r\nno')],
+    ['a coding that is not chunked', asks(DIGEST, 'Transfer-Encoding: gzip\r\n\r\n')],
+    ['a large body', asks(DIGEST, `Content-Length: 65537\r\n\r\n${'x'.repeat(65_537)}`)],
+    [
+      'large chunks',
+      asks(DIGEST, `Transfer-Encoding: chunked\r\n\r\n10001\r\n${'x'.repeat(65_537)}\r\n0\r\n\r\n`),
+    ],
+    ['malformed chunks', asks(DIGEST, 'Transfer-Encoding: chunked\r\n\r\nno\r\n\r\n')],
+    ['trailers', asks(DIGEST, 'Transfer-Encoding: chunked\r\n\r\n0\r\nConnection: close\r\n\r\n')],
+    ['a body that does not come', asks(DIGEST, 'Content-Length: 5\r\n\r\nno')],
+    ['bytes behind it', asks(DIGEST, `Content-Length: 2\r\n\r\nno${OK}`)],
+  ])('on a new connection: with %s', async (_name, first) => {
+    const { tunnel, seen, proxy } = await proxying((head) => (/authorization/i.test(head) ? OK : first));
+    expect(await outcome(tunnel)).toBe('open');
+    expect([seen, proxy.count]).toEqual([['1 -', '2 Digest'], 2]);
+  });
+
+  test.each([DIGEST, 'Basic realm="r"'])(
+    'on a new connection if the proxy has closed the old one: %s',
+    async (challenge) => {
+      const { tunnel } = await proxying((head, connection) => {
+        if (/authorization/i.test(head)) return OK;
+        void connection.write(asks(challenge)).then(() => connection.reset());
+        return '';
+      });
+      expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
+    },
+  );
+
+  test.each<[string, (head: string) => string | undefined]>([
+    ['is closed', () => undefined],
+    ['brings what is no response', () => 'no'],
+  ])('once more with a nonce of its own if the connection %s meanwhile', async (_name, second) => {
+    let issued = 0;
+    const nonces: string[] = [];
+    const { tunnel, seen } = await proxying((head, { number }) => {
+      const [, nonce] = /nonce="(\w+)"/.exec(head) ?? [];
+      if (nonce === undefined) {
+        issued += 1;
+        return asks(DIGEST.replace('"n"', `"n${issued}"`));
+      }
+      nonces.push(nonce);
+      return number === 1 ? second(head) : OK;
+    });
+    expect(await outcome(tunnel)).toBe('open');
+    expect(seen).toEqual(['1 -', '1 Digest', '2 -', '3 Digest']);
+    expect(nonces).toEqual(['n1', 'n2']);
+  });
+
+  test('twice at most if the proxy closes each connection that brings it the answer', async () => {
+    const { tunnel, seen } = await proxying((head) =>
+      /authorization/i.test(head) ? undefined : asks(DIGEST),
+    );
+    expect(await outcome(tunnel)).toBe(failed('ECONNRESET').detail);
+    expect(seen).toEqual(['1 -', '1 Digest', '2 -', '3 Digest']);
+  });
+
+  test('with Basic on the connection that brought it', async () => {
+    const { tunnel, seen } = await proxying((head) => (/: Basic/i.test(head) ? OK : asks('Basic realm="r"')));
+    expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
+    expect(seen).toEqual(['1 -', '1 Basic', '2 Basic']);
+  });
+});
+
 /** Authenticates to a proxy that gives these challenges to a CONNECT without credentials; what the next one carries. */
 async function answerTo(account: Pick<ProxyAccount, 'credential'>, ...challenges: string[]) {
   const authentication = new ProxyAuthentication(
@@ -437,7 +573,7 @@ async function answerTo(account: Pick<ProxyAccount, 'credential'>, ...challenges
     sent = headers;
     const status = headers.length === 0 ? 407 : 200;
     const fields = challenges.flatMap((line) => ['Proxy-Authenticate', line]);
-    return { status, headers: fields, socket: new Socket() };
+    return { kind: 'reply', status, headers: fields, socket: new Socket() };
   };
   (await authentication.open(connect)).destroy();
   return fieldValue(sent, 'proxy-authorization');
