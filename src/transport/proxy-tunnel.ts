@@ -179,18 +179,24 @@ export class ProxyAuthentication {
     const pool = this.#pool;
     if (pool === undefined || credential === undefined) return openUnauthenticated(connect, 'no-credential');
     if (!mayAnswer) return openUnauthenticated(connect, 'plaintext');
-    const test = await this.#enter();
+    let test = await this.#enter();
     try {
-      if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
-      if (this.#health.refused) this.#health.reset();
+      this.#beginTrial();
       const connectOnce: Connect = async (headers) => {
         const result = await connect(headers);
         // It has nothing against the credential, or does not ask for one.
         if (result.kind === 'reply' && result.status !== 407) test?.land('proceed');
         return result;
       };
-      if (this.#basicAccepted && 'password' in credential)
-        return this.#tunnelByBasic(await sendBasic(connectOnce, credential));
+      if (this.#basicAccepted && 'password' in credential) {
+        const reply = await sendBasic(connectOnce, credential);
+        const wantsDigest = offers(reply, 'digest') && !offers(reply, 'basic');
+        if (reply.status !== 407 || !wantsDigest) return this.#tunnelByBasic(reply);
+        // It asked for Basic before, so it has not looked at the password: the credential is unknown again.
+        this.#basicAccepted = false;
+        test ??= await this.#enter();
+        this.#beginTrial();
+      }
       return await this.#openWithDigest(connectOnce, credential, pool);
     } finally {
       test?.land('check');
@@ -208,6 +214,12 @@ export class ProxyAuthentication {
       if (end !== 'check') return undefined;
     }
     return isUnknown() ? this.#flights.lead() : undefined;
+  }
+
+  /** @throws GatewayError while a refused credential is kept back */
+  #beginTrial(): void {
+    if (this.#clock.now() < this.#nextTrial) throw proxyAuthenticationError('credential-refused');
+    if (this.#health.refused) this.#health.reset();
   }
 
   async #openWithDigest(connect: Connect, credential: Credential, pool: NoncePool): Promise<Socket> {

@@ -8,6 +8,7 @@ import {
   whyNoTls,
 } from '../../src/transport/errors.ts';
 import { closedAtEnd } from '../support/closing.ts';
+import { startRelay } from '../support/relay.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';
 import { proxyAccount, type Squid, type SquidOptions, startSquid, type Tunnelled } from '../support/squid.ts';
 import { until } from '../support/until.ts';
@@ -211,6 +212,31 @@ describe('a forward proxy (Squid)', () => {
         expect(told).not.toMatch(/Digest |Basic /);
       },
     );
+  });
+
+  test('of two servers behind one address, one with Basic and one with Digest, serves every client', async () => {
+    const squids = await Promise.all([
+      closedAtEnd(startSquid({ auth: 'basic' })),
+      closedAtEnd(startSquid({ auth: 'digest' })),
+    ]);
+    const ports = squids.map(({ url }) => Number(new URL(url).port));
+    const relay = await closedAtEnd(startRelay(0, (connection) => ({ port: ports[connection % 2] ?? 0 })));
+    const { username, password } = proxyAccount;
+    const { get, gateway } = await startScene({
+      settings: {
+        egress: { proxy: { url: `http://127.0.0.1:${relay.port}`, credential: 'proxy' } },
+        health: { interval: 'off' },
+      },
+      credentials: { proxy: { username: { value: username }, password: { value: password } } },
+    });
+    expect((await get(authors)).status).toBe(200);
+    for (let round = 0; round < 3; round += 1)
+      expect(await statusesOfCrowd(() => get(authors))).toEqual([200]);
+    expect(await gateway.metric('digest_gateway_upstream_attempts_total', { result: 'error' })).toBe(0);
+    await gateway.close();
+    for (const squid of squids) {
+      await until(async () => (await squid.log()).some(({ status }) => status === 200));
+    }
   });
 
   // 0.0.0.0 reaches this machine on Linux, and is no loopback address.

@@ -38,6 +38,8 @@ export interface Way {
   readonly answerMs?: number;
   /** The address that the other end sees. */
   readonly from?: string;
+  /** Left out: the port of the relay. */
+  readonly port?: number;
 }
 
 /**
@@ -49,7 +51,8 @@ export async function startRelay(port: number, wayOf: (connection: number) => Wa
   const server = createServer((client) => {
     count += 1;
     const connection = count;
-    const upstream = connectFor(client, port, wayOf(connection).from);
+    const { from, port: to = port } = wayOf(connection);
+    const upstream = connectFor(client, to, from);
     pass(client, upstream, () => wayOf(connection).requestMs);
     pass(upstream, client, () => wayOf(connection).answerMs);
   });

@@ -560,6 +560,46 @@ describe('a 407 is answered', () => {
     expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
     expect(seen).toEqual(['1 -', '1 Basic', '2 Basic']);
   });
+
+  describe('with Digest since the proxy asks for that', () => {
+    const BASIC = 'Basic realm="r"';
+    const refused = proxyAuthenticationError('credential-refused').detail;
+
+    /** A proxy that has accepted Basic, and asks for something else from now on; `accepts`: whether it does. */
+    async function changed(challenge: string, accepts = true) {
+      let isChanged = false;
+      const scene = await proxying((head) => {
+        if (!isChanged) return /: Basic/i.test(head) ? OK : asks(BASIC);
+        return accepts && /: Digest/i.test(head) ? OK : asks(challenge);
+      });
+      expect(await outcome(scene.tunnel)).toBe('open');
+      isChanged = true;
+      scene.seen.length = 0;
+      return scene;
+    }
+
+    test('and not with Basic again', async () => {
+      const { tunnel, seen } = await changed(DIGEST);
+      expect([await outcome(tunnel), await outcome(tunnel)]).toEqual(['open', 'open']);
+      expect(seen).toEqual(['2 Basic', '2 -', '2 Digest', '3 Digest']);
+    });
+
+    test('once if it refuses the password, however many tunnels begin', async () => {
+      const { tunnel, seen } = await changed(DIGEST, false);
+      const outcomes = await Promise.all(Array.from({ length: 6 }, () => outcome(tunnel)));
+      expect(new Set(outcomes)).toEqual(new Set([refused]));
+      expect(seen.filter((each) => each.endsWith('Digest'))).toHaveLength(1);
+    });
+
+    test.each([`${DIGEST}, ${BASIC}`, BASIC, 'Negotiate'])(
+      'unless it asks for %s: it refuses the password',
+      async (challenge) => {
+        const { tunnel, seen } = await changed(challenge);
+        expect([await outcome(tunnel), await outcome(tunnel)]).toEqual([refused, refused]);
+        expect(seen).toEqual(['2 Basic']);
+      },
+    );
+  });
 });
 
 /** Authenticates to a proxy that gives these challenges to a CONNECT without credentials; what the next one carries. */
