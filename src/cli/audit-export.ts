@@ -92,7 +92,10 @@ async function writeNew(output: string, lines: AsyncIterable<string>): Promise<v
 async function follow(io: Io, { config, key, output, group: name }: ExportArguments): Promise<ExitStatus> {
   const redis = await streamRedisOf(io, config);
   const { keys } = await openAuditConfig(io, config, key);
-  const file = output === undefined ? undefined : await openFile(output);
+  const failed = (error: unknown): never => {
+    throw new CommandError(1, fileMessageOf(error, output), error);
+  };
+  const file = output === undefined ? undefined : await CollectedFile.open(output).catch(failed);
   const ending = new AbortController();
   const stream = new RedisStream(redis, keys);
   void shutdownSignal().then(() => ending.abort());
@@ -101,7 +104,7 @@ async function follow(io: Io, { config, key, output, group: name }: ExportArgume
   try {
     // An entry must not be acknowledged before its text is taken.
     const write = (text: string): Promise<void> => {
-      if (file !== undefined) return file.append(text);
+      if (file !== undefined) return file.append(text).catch(failed);
       return print(io, io.stdout.isTTY === true ? printableLines(text) : text);
     };
     // Only the first, second, fourth, … is noted, so that a flooded stream does not flood the log.
@@ -132,14 +135,6 @@ function stateNotes(note: (text: string) => void): (reason: string | undefined) 
     if (reason === undefined && noted !== undefined) note('the stream is reachable again');
     noted = reason;
   };
-}
-
-async function openFile(path: string): Promise<CollectedFile> {
-  try {
-    return await CollectedFile.open(path);
-  } catch (error) {
-    throw new CommandError(1, fileMessageOf(error, path), error);
-  }
 }
 
 function group(value: string): string {

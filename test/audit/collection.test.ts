@@ -1,11 +1,23 @@
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  copyFile,
+  type FileHandle,
+  mkdir,
+  open,
+  readFile,
+  rename,
+  rm,
+  truncate,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, expect, test } from '@jest/globals';
+import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { CollectedFile, CollectionProgress } from '../../src/audit/shipping/collector.ts';
 import type { StreamEntry } from '../../src/audit/shipping/redis-stream.ts';
+import { fileMessageOf } from '../../src/base/error-code.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 
@@ -165,6 +177,12 @@ describe('the progress of a collection', () => {
   });
 });
 
+/** What the handles of all files inherit. */
+async function prototypeOfHandles(path: string): Promise<FileHandle> {
+  await using handle = await open(path);
+  return Object.getPrototypeOf(handle);
+}
+
 describe('the file of a collector', () => {
   test('says how far each replica was collected, and loses an incomplete line', async () => {
     const path = join(await folder(), 'all.jsonl');
@@ -220,6 +238,94 @@ describe('the file of a collector', () => {
       await file.close();
       expect(await readFile(path, 'utf8')).toBe(lineOf(103));
     }
+  });
+
+  describe('that another program touches while it runs', () => {
+    const opened: CollectedFile[] = [];
+    afterEach(async () => {
+      for (const file of opened.splice(0)) await file.close();
+    });
+
+    /** A file with one record, in a folder of its own. */
+    async function withOne() {
+      const place = join(await folder(), 'place');
+      await mkdir(place);
+      const path = join(place, 'all.jsonl');
+      const file = await CollectedFile.open(path);
+      opened.push(file);
+      await file.append(lineOf(1));
+      return { place, path, moved: join(place, 'all.1.jsonl'), file };
+    }
+
+    test('goes on in a new file after it was moved away, which has its lock, too', async () => {
+      const { path, moved, file } = await withOne();
+      await rename(path, moved);
+      await file.append(lineOf(2));
+      await rm(moved);
+      await file.append(lineOf(3));
+      expect(await readFile(path, 'utf8')).toBe(lineOf(2) + lineOf(3));
+      await expect(CollectedFile.open(path)).rejects.toThrow('belongs to another audit export');
+    });
+
+    test('goes on in a new file after it was removed, and in one that is there already', async () => {
+      const { path, moved, file } = await withOne();
+      await rm(path);
+      await file.append(lineOf(2));
+      await rename(path, moved);
+      await writeFile(path, lineOf(2));
+      await file.append(lineOf(3));
+      expect(await readFile(moved, 'utf8')).toBe(lineOf(2));
+      expect(await readFile(path, 'utf8')).toBe(lineOf(2) + lineOf(3));
+    });
+
+    test('has each record once, and in a file that had the name, if it is moved away during a write', async () => {
+      const { path, moved, file } = await withOne();
+      // What the system does last with the lines that were written.
+      const datasync = jest.spyOn(await prototypeOfHandles(path), 'datasync');
+      datasync.mockImplementationOnce(() => rename(path, moved));
+      await file.append(lineOf(2));
+      expect(datasync).toHaveBeenCalledTimes(2);
+      datasync.mockRestore();
+      expect(await readFile(moved, 'utf8')).toBe(lineOf(1));
+      expect(await readFile(path, 'utf8')).toBe(lineOf(2));
+    });
+
+    test('takes no file of something else that came in its place', async () => {
+      const { path, file } = await withOne();
+      await rm(path);
+      await writeFile(path, 'mine');
+      await expect(file.append(lineOf(2))).rejects.toThrow(`${path} holds something else`);
+      expect(await readFile(path, 'utf8')).toBe('mine');
+    });
+
+    test('ends if its folder is gone', async () => {
+      const { place, file } = await withOne();
+      await rm(place, { recursive: true });
+      const error = await file.append(lineOf(2)).catch((thrown: unknown) => thrown);
+      expect(fileMessageOf(error)).toBe(`${place} does not exist: create it, or name another one`);
+    });
+
+    test('ends if it is cut off, and leaves no hole', async () => {
+      const { path, file } = await withOne();
+      await truncate(path);
+      await expect(file.append(lineOf(2))).rejects.toThrow(`${path} was cut off by another program`);
+      expect(await readFile(path, 'utf8')).toBe('');
+    });
+
+    test('ends if it is cut off during a write', async () => {
+      const { path, file } = await withOne();
+      const datasync = jest.spyOn(await prototypeOfHandles(path), 'datasync');
+      datasync.mockImplementationOnce(() => truncate(path));
+      await expect(file.append(lineOf(2))).rejects.toThrow(`${path} was cut off by another program`);
+      datasync.mockRestore();
+    });
+
+    test('minds no lines that are added to it', async () => {
+      const { path, file } = await withOne();
+      await appendFile(path, lineOf(2));
+      await file.append(lineOf(3));
+      expect(await readFile(path, 'utf8')).toBe(lineOf(1) + lineOf(2) + lineOf(3));
+    });
   });
 
   test('needs nothing beside it: a copy says the same', async () => {

@@ -1,4 +1,4 @@
-import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rename, rm, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
@@ -317,6 +317,33 @@ describe('audit export --follow', () => {
         .filter(Boolean)
         .map((line) => JSON.parse(line).requestId),
     ).toEqual(['second', 'third']);
+  });
+
+  test('goes on in a new file when its own is moved away, and ends when it is cut off', async () => {
+    const scene = await setScene();
+    const { audit } = await scene.open();
+    const file = join(scene.directory, 'all.jsonl');
+    const collector = scene.collector('--output', file);
+    const untilCollected = async (requestId: string): Promise<void> => {
+      await recordAccess(audit, { requestId });
+      await until(async () => (await readFile(file, 'utf8').catch(() => '')).includes(requestId));
+      await until(async () => (await pendingOf(scene.redis)) === 'read');
+    };
+    await untilCollected('first');
+    await rename(file, join(scene.directory, 'all.1.jsonl'));
+    await untilCollected('second');
+    expect(await readFile(file, 'utf8')).not.toContain('first');
+    await truncate(file);
+    await recordAccess(audit, { requestId: 'third' });
+    await collector.ended;
+    const { stderr, status } = await collector.end('SIGTERM');
+    expect(status).toBe(1);
+    expect(stderr).toBe(
+      `${file} was cut off by another program, so records may be lost: move it away instead (logrotate without copytruncate), and start again\n`,
+    );
+    scene.collector('--output', file);
+    await until(async () => (await readFile(file, 'utf8')).includes('third'));
+    expect(await readFile(file, 'utf8')).not.toMatch(/first|second/);
   });
 
   test('refuses a second collector with the same file', async () => {

@@ -1,8 +1,9 @@
-import { constants, type FileHandle, open } from 'node:fs/promises';
+import { constants, type FileHandle, lstat, open, stat } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
 import { messageOf } from '../../base/error-code.ts';
-import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import { ignoreAbort, ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import type { AuditKeys } from '../keys.ts';
 import { linesOf, recordsIn } from '../line.ts';
@@ -241,16 +242,29 @@ const line = z.object({
 /** How lines begin: those of records, with any number, and those of heads. */
 const LINE_STARTS = ['{"seq":1,"time":"', '{"kind":"head","replica":"'] as const;
 
-/** The file that the records of all replicas are collected in, by one collector. Its lines say how far that has got. */
+/** How often lines are written when their file is moved away each time. */
+const MAX_WRITES = 10;
+
+interface OpenFile {
+  readonly file: FileHandle;
+  readonly lock: Lock;
+  /** Bytes that it has at least, unless something cuts it off. */
+  readonly size: number;
+}
+
+/**
+ * The file that the records of all replicas are collected in, by one collector. Its lines say how far that has got. Once
+ * it is moved away, a new file of its name gets the next lines.
+ */
 export class CollectedFile {
-  readonly #file: FileHandle;
-  readonly #lock: Lock;
+  readonly #path: string;
+  #open: OpenFile;
   /** How far each replica had been collected when the file was opened. */
   readonly reached: ReadonlyMap<string, Reached>;
 
-  private constructor(file: FileHandle, lock: Lock, reached: ReadonlyMap<string, Reached>) {
-    this.#file = file;
-    this.#lock = lock;
+  private constructor(path: string, open: OpenFile, reached: ReadonlyMap<string, Reached>) {
+    this.#path = path;
+    this.#open = open;
     this.reached = reached;
   }
 
@@ -259,34 +273,72 @@ export class CollectedFile {
    * @throws Error if another collector writes to it, or it holds anything else; it says what to do
    */
   static async open(path: string): Promise<CollectedFile> {
-    const owner = 'belongs to another audit export that is running: stop that one, or name another file';
-    const lock = lockFile(`${path}.lock`, `${path} ${owner}`);
-    try {
-      const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
-      const file = await open(path, flags, 0o600);
-      const reached = new Map<string, Reached>();
-      try {
-        await file.truncate(await readCollected(path, reached));
-        return new CollectedFile(file, lock, reached);
-      } catch (error) {
-        await file.close();
-        throw error;
-      }
-    } catch (error) {
-      lock.release();
-      throw error;
-    }
+    const reached = new Map<string, Reached>();
+    return new CollectedFile(path, await openCollected(path, reached), reached);
   }
 
-  /** Appends lines; resolves when they are durable. */
+  /**
+   * Appends lines; resolves when they are durable in the file that has the name.
+   * @throws Error if the file was cut off, or a new one cannot be opened; it says what to do
+   */
   async append(text: string): Promise<void> {
-    await this.#file.appendFile(text);
-    await this.#file.datasync();
+    for (let left = MAX_WRITES; left > 0; left -= 1) {
+      if (await this.#appendToNamed(text)) return;
+      await this.close();
+      this.#open = await openCollected(this.#path, new Map());
+    }
+    throw new Error(`${this.#path} is moved away each time it is written to: name a file in another folder`);
   }
 
   async close(): Promise<void> {
-    this.#lock.release();
-    await this.#file.close();
+    this.#open.lock.release();
+    await this.#open.file.close();
+  }
+
+  /** False: the file no longer has the name, and got none of the lines. */
+  async #appendToNamed(text: string): Promise<boolean> {
+    const { file } = this.#open;
+    const before = await this.#namedSize();
+    if (before === undefined) return false;
+    await file.appendFile(text);
+    await file.datasync();
+    this.#open = { ...this.#open, size: before + Buffer.byteLength(text) };
+    if ((await this.#namedSize()) !== undefined) return true;
+    // Who moved the file may have copied or compressed it without these lines, and removed it.
+    await file.truncate(before);
+    return false;
+  }
+
+  /** The size of the file; undefined: it no longer has the name. @throws Error if it was cut off */
+  async #namedSize(): Promise<number | undefined> {
+    const own = await this.#open.file.stat({ bigint: true });
+    const named = await lstat(this.#path, { bigint: true }).catch(ignoreAbsent);
+    if (named?.dev !== own.dev || named.ino !== own.ino) return undefined;
+    if (own.size >= this.#open.size) return Number(own.size);
+    const remedy = 'move it away instead (logrotate without copytruncate), and start again';
+    throw new Error(`${this.#path} was cut off by another program, so records may be lost: ${remedy}`);
+  }
+}
+
+async function openCollected(path: string, reached: Map<string, Reached>): Promise<OpenFile> {
+  // The error names the folder, not the lock.
+  await stat(dirname(path));
+  const owner = 'belongs to another audit export that is running: stop that one, or name another file';
+  const lock = lockFile(`${path}.lock`, `${path} ${owner}`);
+  try {
+    const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
+    const file = await open(path, flags, 0o600);
+    try {
+      const size = await readCollected(path, reached);
+      await file.truncate(size);
+      return { file, lock, size };
+    } catch (error) {
+      await file.close();
+      throw error;
+    }
+  } catch (error) {
+    lock.release();
+    throw error;
   }
 }
 
