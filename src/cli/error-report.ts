@@ -1,6 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { CommanderError } from 'commander';
 import { WorkerError } from '../app/worker.ts';
+import { BrokenLinkError } from '../audit/segments/segment.ts';
 import { errorCode, fileErrorText } from '../base/error-code.ts';
 import { createLog } from '../base/log.ts';
 import { PortError } from '../base/open-port.ts';
@@ -40,7 +41,7 @@ export function logError(io: Io, error: unknown, command: string): void {
 /** Returns the message of an error that people can act on; undefined for an unexpected one. */
 function textOf(error: unknown): string | undefined {
   if (!isNativeError(error)) return undefined;
-  const isExpected = [ConfigError, PortError, WorkerError, CommandError].some(
+  const isExpected = [ConfigError, PortError, WorkerError, CommandError, BrokenLinkError].some(
     (type) => error instanceof type,
   );
   if (isExpected) return error.message;

@@ -72,7 +72,9 @@ function idleLogs({ audit }: AppSetup, log: Log): IdleLogs {
     log,
     list: async () => {
       if (audit === undefined) return [];
-      const names = await foldersIn(audit.directory, audit.replica);
+      const warn = ({ message: reason }: Error): void =>
+        log.warn({ reason }, 'the audit log of a process cannot be reached; it is left as it is');
+      const names = await foldersIn(audit.directory, audit.replica, warn);
       return names.map((name) => processOf(name).worker).filter((worker) => worker > 0);
     },
     open: (number) => openAuditLog(audit && { ...audit, replica: replicaOf(audit.replica, number) }, log),

@@ -245,7 +245,10 @@ const UNWRITABLE: Readonly<Record<string, string>> = {
 
 /** Why the gateway cannot go on with the log of this replica or one of its workers. */
 async function whyNotContinued(directory: string, replica: string): Promise<string | undefined> {
-  const names = new Set([replica, ...(await foldersIn(directory, replica))]);
+  const broken: string[] = [];
+  const folders = await foldersIn(directory, replica, ({ message }) => broken.push(message));
+  if (broken.length > 0) return broken[0];
+  const names = new Set([replica, ...folders]);
   for (const folder of Array.from(names, (name) => join(directory, name))) {
     const obstacle = await whyNotUsed(folder, 'ENOTDIR');
     if (obstacle !== undefined) return `cannot write to ${folder} (${obstacle})`;

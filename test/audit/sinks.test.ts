@@ -360,6 +360,20 @@ function forgedSegment(key: string): string {
   return `${lines}${sealLine(sealFor(keys, chain, { first: 4, last: 4 }, lines))}`;
 }
 
+test('the log of a folder that is a link is sent, and one that leads to no folder keeps no other back', async () => {
+  const { directory, open, follow, syslog } = await scene();
+  const server = await syslog();
+  await mkdir(join(directory, 'disk'));
+  await symlink('disk', join(directory, `${REPLICA}@1`));
+  await symlink('absent', join(directory, `${REPLICA}@2`));
+  await recordMany(await open(`${REPLICA}@1`), 5);
+  const followed = follow(syslogTo(server.port));
+  await followed.untilSent();
+  expect(await textsAt(server)).toEqual(await linesOf(directory, `${REPLICA}@1`));
+  const reason = expect.stringContaining(`${REPLICA}@2 is a link that leads to no folder`);
+  expect(followed.logged[0]).toMatchObject({ level: 'warn', reason });
+});
+
 test('the logs of all workers are sent, those that no longer run and those that begin later among them', async () => {
   const { directory, open, follow, syslog } = await scene();
   const server = await syslog();

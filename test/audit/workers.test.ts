@@ -1,4 +1,4 @@
-import { cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, test } from '@jest/globals';
 import type { Audit, AuditOptions } from '../../src/audit/audit.ts';
@@ -10,7 +10,7 @@ import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { processOf } from '../../src/audit/replica-name.ts';
 import { formatHead, GENESIS, type Head, parseHead, sealFor, sealLine } from '../../src/audit/seal.ts';
-import { foldersIn, headerLine } from '../../src/audit/segments/segment.ts';
+import { BrokenLinkError, foldersIn, headerLine } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -308,6 +308,35 @@ test('lists the folders by replica and number of the worker', async () => {
   expect(await foldersIn(directory, 'r1')).toEqual(['r1', 'r1@2', 'r1@10']);
   expect(await foldersIn(directory, 'r1@2')).toEqual(['r1@2']);
   expect(await foldersIn(join(directory, 'absent'))).toEqual([]);
+});
+
+describe('a folder that is a link', () => {
+  test('is read as the folder that it leads to', async () => {
+    const [directory, disk] = [await folder(), await folder()];
+    await writeLogs(directory);
+    for (const name of ['r1', 'r1@1']) {
+      await rename(join(directory, name), join(disk, name));
+      await symlink(join(disk, name), join(directory, name));
+    }
+    expect(await foldersIn(directory)).toEqual(FLEET);
+    expect(await check(directory)).toMatchObject({ alterations: [], replicas: 1, workers: 2 });
+    expect(await found(directory, { requestId: 'r1@1-a' })).toHaveLength(1);
+  });
+
+  test.each([
+    ['nowhere', 'absent'],
+    ['to a file', 'file'],
+    ['to itself', 'r1@1'],
+  ])('is not left out if it leads %s', async (_title, target) => {
+    const directory = await folder();
+    await writeLogs(directory, ['r1']);
+    await writeFile(join(directory, 'file'), '');
+    const link = join(directory, 'r1@1');
+    await symlink(target, link);
+    await expect(check(directory)).rejects.toThrow(`${link} is a link that leads to no folder`);
+    await expect(foldersIn(directory, 'r1')).rejects.toThrow(BrokenLinkError);
+    expect(await foldersIn(directory, 'r2')).toEqual([]);
+  });
 });
 
 test('takes only a number from 1 on for that of a worker', () => {

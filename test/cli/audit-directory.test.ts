@@ -1,4 +1,4 @@
-import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, expect, test } from '@jest/globals';
 import { SetupSource } from '../../src/setup/setup.ts';
@@ -105,4 +105,21 @@ test('a reload is not refused for a key of pseudonyms that the gateway does not 
 test('check leaves nothing behind in a directory that can be made', async () => {
   const { status } = await gateway(['check', '--config', await configured('new/audit')], SECRETS);
   expect([status, await readdir(folder)]).toEqual([0, ['file', 'gateway.yaml', 'key']]);
+});
+
+test('the commands that read the log say in one sentence that a folder of it cannot be reached', async () => {
+  const file = await configured('log');
+  await mkdir(join(folder, 'log', 'r'), { recursive: true });
+  const link = join(folder, 'log', 'r@1');
+  await symlink('absent', link);
+  for (const command of ['verify', 'search', 'tail', 'usage', 'export']) {
+    expect([command, await gateway(['audit', command, '--config', file], SECRETS)]).toMatchObject([
+      command,
+      {
+        status: 1,
+        stdout: '',
+        stderr: `${link} is a link that leads to no folder that this user can reach: mount it, or remove the link\n`,
+      },
+    ]);
+  }
 });

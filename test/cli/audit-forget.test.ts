@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readdir, writeFile } from 'node:fs/promises';
+import { readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -107,6 +107,20 @@ describe('audit forget', () => {
     const note = await asRoot('ls', keys);
     expect(note).toMatch(/^\S+\.forgotten$/);
     expect(await asRoot('stat', '--format=%u %g', join(keys, note))).toBe('65534 65533');
+  });
+
+  test('destroys keys whose folder is a link, and does not leave out a folder that is gone', async () => {
+    const { forget, keys, files } = await place('month', { requestId: 'q1' });
+    const moved = await folder();
+    await rename(keys, moved);
+    await symlink(moved, keys);
+    expect(await forget('--month', MONTH, '--yes')).toMatchObject({ status: 0 });
+    expect(await files()).toEqual(['ID.forgotten']);
+    await rm(moved, { recursive: true });
+    expect(await forget('--month', MONTH, '--yes')).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining(`${keys} is a link that leads to no folder`),
+    });
   });
 
   test('destroys the keys of one subject, which it does not print', async () => {

@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from '@jest/globals';
@@ -88,6 +88,14 @@ test.each([
   expect(await examineAudit({ directory: folder, replica: 'r' })).toMatchObject({
     problem: 'audit-not-writable',
     saw: `cannot write to ${join(folder, name)} (${reason})`,
+  });
+});
+
+test('a link that leads to no folder keeps the gateway from going on with its log', async () => {
+  await symlink('absent', join(folder, 'r'));
+  expect(await examineAudit({ directory: folder, replica: 'r' })).toMatchObject({
+    problem: 'audit-not-writable',
+    saw: expect.stringContaining(`${join(folder, 'r')} is a link that leads to no folder`),
   });
 });
 

@@ -1,7 +1,7 @@
-import { lstat, readdir } from 'node:fs/promises';
+import { lstat, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { ignoreAbsent } from '../../base/expected-errors.ts';
+import { ignoreAbsent, ignoreSystemError } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import { byProcess, isSelected, LONGEST_NAME } from '../replica-name.ts';
 
@@ -140,14 +140,36 @@ export function setAsideName(segment: string, from: number): string {
 }
 
 /**
- * The names of the folders in the audit directory, each with the log of one process; none if there is no directory.
- * `selected`: only those of this replica and its workers, or of this worker.
+ * The names of the folders in the audit directory, each with the log of one process; none if there is no directory. One
+ * may be a link to a folder, which its gateway follows, too. `selected`: only those of this replica and its workers, or
+ * of this worker. `onBroken`: called for each link that leads to no folder, which is then left out.
+ * @throws BrokenLinkError without `onBroken`; Error if the directory cannot be read
  */
-export async function foldersIn(directory: string, selected?: string): Promise<string[]> {
+export async function foldersIn(
+  directory: string,
+  selected?: string,
+  onBroken: (error: BrokenLinkError) => void = throwError,
+): Promise<string[]> {
   const entries = (await readdir(directory, { withFileTypes: true }).catch(ignoreAbsent)) ?? [];
-  return entries
-    .filter((entry) => entry.isDirectory())
-    .map(({ name }) => name)
-    .filter((name) => isSelected(selected, name))
-    .sort(byProcess);
+  const found: string[] = [];
+  for (const entry of entries.filter(({ name }) => isSelected(selected, name))) {
+    if (entry.isDirectory()) found.push(entry.name);
+    if (!entry.isSymbolicLink()) continue;
+    const path = join(directory, entry.name);
+    const target = await stat(path).catch(ignoreSystemError);
+    if (target?.isDirectory() === true) found.push(entry.name);
+    else onBroken(new BrokenLinkError(path));
+  }
+  return found.sort(byProcess);
+}
+
+function throwError(error: Error): never {
+  throw error;
+}
+
+/** A link that leads to no folder stands where the log of a process may be: without it, the log could seem whole. */
+export class BrokenLinkError extends Error {
+  constructor(path: string) {
+    super(`${path} is a link that leads to no folder that this user can reach: mount it, or remove the link`);
+  }
 }

@@ -90,12 +90,14 @@ export class SinkSet {
   async #scan(): Promise<void> {
     const { directory, replica } = this.#options;
     const { signal } = this.#closing;
+    const warn = (error: unknown): void =>
+      this.#log.warn({ reason: messageOf(error) }, 'audit directory cannot be read for the sinks');
     while (!signal.aborted) {
       try {
-        const folders = await foldersIn(directory, replica);
+        const folders = await foldersIn(directory, replica, warn);
         await Promise.all(this.#sinks.map((sink) => sink.follow(folders)));
       } catch (error) {
-        this.#log.warn({ reason: messageOf(error) }, 'audit directory cannot be read for the sinks');
+        warn(error);
       }
       await delay(RESCAN_MS, undefined, { signal }).catch(ignoreAbort);
     }
