@@ -70,6 +70,8 @@ export class Reloads {
   #last: Promise<unknown> = this.#started.promise;
   /** Why the last configuration was refused; undefined: it was not. */
   #refusal: { readonly cause: ReloadCause; readonly reason: string; readonly shown: string } | undefined;
+  /** What of the credentials cannot be read. */
+  #unreadable: readonly string[] = [];
   #needsRestart: readonly string[] = [];
   /** False: a part of the active configuration could not be applied. */
   #isApplied = true;
@@ -118,7 +120,7 @@ export class Reloads {
   ready(): void {
     const { metrics, serviceManager } = this.#deps;
     metrics.configLastReload.setToCurrentTime();
-    metrics.configLastReloadSuccessful.set(this.#refusal === undefined ? 1 : 0);
+    this.#countSuccess();
     this.#serviceManager = serviceManager;
     if (!this.#closed) serviceManager?.ready(this.#status);
   }
@@ -145,7 +147,11 @@ export class Reloads {
   }
 
   get state(): ConfigurationState {
-    return { refused: this.#refusal?.shown ?? null, needsRestart: this.#needsRestart };
+    return {
+      refused: this.#refusal?.shown ?? null,
+      unreadable: this.#unreadable.length > 0 ? firstOf(this.#unreadable) : null,
+      needsRestart: this.#needsRestart,
+    };
   }
 
   /** One line about the configuration, for the service manager. */
@@ -258,11 +264,12 @@ export class Reloads {
     // Changed credentials do not make the file right.
     if (cause.by !== 'credentials' || this.#refusal?.cause.by === 'credentials') this.#refusal = undefined;
     if (cause.by !== 'credentials' && source !== undefined && !this.#closed) {
+      this.#noteUnreadable([]);
       void this.#credentialWatch?.close();
       this.#credentialWatch = this.#watchCredentials(source);
     }
     metrics.configLastReload.setToCurrentTime();
-    metrics.configLastReloadSuccessful.set(this.#refusal === undefined ? 1 : 0);
+    this.#countSuccess();
     return { result: 'success', changed, needsRestart, warnings: setup.warnings.map(formatIssue) };
   }
 
@@ -274,16 +281,35 @@ export class Reloads {
     const isKnown = (cause.by === 'watch' || cause.by === 'credentials') && this.#refusal?.reason === reason;
     if (!isKnown) {
       metrics.configReloads.inc({ result: 'failure' });
-      metrics.configLastReloadSuccessful.set(0);
       audit.admin('reload', { result: 'failure', ...cause });
       log.error({ ...cause, reason }, 'configuration refused; keeping the current one');
       // A refused file stays refused until a file is accepted.
       if (cause.by !== 'credentials' || this.#refusal === undefined) {
         this.#refusal = { cause, reason, shown: shown(error, issues) };
       }
+      this.#countSuccess();
     }
     const status = error instanceof NoWorkerError ? 409 : issues.length > 0 ? 422 : 500;
     return { result: 'failure', status, reason: shown(error, issues), issues };
+  }
+
+  #countSuccess(): void {
+    const isWell = this.#refusal === undefined && this.#unreadable.length === 0;
+    this.#deps.metrics.configLastReloadSuccessful.set(isWell ? 1 : 0);
+  }
+
+  #noteUnreadable(issues: readonly string[]): void {
+    const { log } = this.#deps;
+    const reason = issues.join('\n');
+    if (reason === this.#unreadable.join('\n')) return;
+    this.#unreadable = issues;
+    this.#countSuccess();
+    if (issues.length === 0) log.info('every credential can be read again');
+    else log.error({ reason }, 'credentials cannot be read; keeping their current versions');
+    // In turn: during a reload it would say that this is over.
+    void this.#inTurn(async () => {
+      if (!this.#closed) this.#serviceManager?.ready(this.#status);
+    });
   }
 
   /** Resolves to true if the file that the watch found changed is in use. */
@@ -297,13 +323,13 @@ export class Reloads {
   #watchCredentials(source: SetupSource): FileWatch {
     const { log } = this.#deps;
     const { context, versions } = source;
-    const { config, credentials } = this.#active;
+    const { config } = this.#active;
     const watch = watchCredentials({
       credentials: config.credentials,
       sealed: config.sealed,
       context,
       versions,
-      known: credentials,
+      inUse: () => this.#active.credentials,
       onChange: (changed) => {
         log.info('credentials changed: reloading');
         for (const { path, message } of passwordWarnings(config.credentials, changed)) {
@@ -318,9 +344,7 @@ export class Reloads {
           return result === 'success' && this.#isApplied;
         });
       },
-      onError: ({ message }) => {
-        log.error({ reason: message }, 'changed credentials cannot be used; keeping the current ones');
-      },
+      onRead: (issues) => this.#noteUnreadable(issues),
     });
     return watch;
   }
@@ -334,7 +358,11 @@ function impossible(reason: string): ReloadRefused {
 function shown(error: unknown, issues: readonly LocatedIssue[]): string {
   if (error instanceof NoWorkerError) return error.message;
   if (!(error instanceof ConfigError)) return 'an unexpected error, which the log describes';
-  const first = issues.slice(0, SHOWN_ISSUES).map(formatIssue).join('; ');
+  return firstOf(issues.map(formatIssue));
+}
+
+function firstOf(issues: readonly string[]): string {
+  const first = issues.slice(0, SHOWN_ISSUES).join('; ');
   const cut = first.length > SHOWN_LENGTH ? `${first.slice(0, SHOWN_LENGTH)}…` : first;
   const left = issues.length - SHOWN_ISSUES;
   return left > 0 ? `${cut}; and ${left} more, which the log lists` : cut;

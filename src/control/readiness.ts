@@ -120,11 +120,13 @@ export function configurationCheck(state: ConfigurationState): Check {
 
 type OwnCheck = Omit<CheckResult, 'serves'>;
 
-function ofConfiguration({ refused, needsRestart }: ConfigurationState): OwnCheck {
-  const reasons = refused === null ? [] : [refused];
+function ofConfiguration({ refused, unreadable, needsRestart }: ConfigurationState): OwnCheck {
   return {
     name: 'configuration',
-    errors: problems(reasons, words.configurationRefused, next.configurationRefused),
+    errors: [
+      ...problems(given(refused), words.configurationRefused, next.configurationRefused),
+      ...problems(given(unreadable), words.credentialsUnreadable, next.credentialsUnreadable),
+    ],
     ...(needsRestart.length > 0 && { warning: words.needsRestart(needsRestart) }),
   };
 }
@@ -151,8 +153,10 @@ function sharedChecks({ stage, storeUp, audit }: GatewayState): OwnCheck[] {
 }
 
 function sinkCheck({ name, failing }: SinkState): OwnCheck {
-  const reasons = failing === null ? [] : [failing];
-  return { name: `audit-sink-${name}`, errors: problems(reasons, words.sinkFailing, next.sinkFailing) };
+  return {
+    name: `audit-sink-${name}`,
+    errors: problems(given(failing), words.sinkFailing, next.sinkFailing),
+  };
 }
 
 /** The check of the workers, and of the primary's own audit log. */
@@ -166,6 +170,10 @@ function workersCheck({ serving, configured, audit }: WorkersState): OwnCheck {
       ...problems(audit?.retentionHeld, words.primaryRetentionHeld, next.retentionHeld),
     ],
   };
+}
+
+function given(reason: string | null): string[] {
+  return reason === null ? [] : [reason];
 }
 
 /** One problem for each reason, all with the same next step. */

@@ -58,6 +58,8 @@ export interface WorkersState {
 export interface ConfigurationState {
   /** Why the last configuration was refused; null: it was not. */
   readonly refused: string | null;
+  /** Why credentials cannot be read again, so that their current versions stay; null: all can. */
+  readonly unreadable: string | null;
   /** Keys that differ in the file, and that only a restart changes. */
   readonly needsRestart: readonly string[];
 }

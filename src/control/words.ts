@@ -18,6 +18,8 @@ export const WORDS = {
     primaryRetentionHeld: (reason: string) => `the primary: ${reason}`,
     configurationRefused: (reason: string) =>
       `the new configuration is refused, and the one before stays in use: ${reason}`,
+    credentialsUnreadable: (reason: string) =>
+      `credentials cannot be read, and their current versions stay in use: ${reason}`,
     needsRestart: (keys: readonly string[]) =>
       `changed in the file, but a restart is needed: ${keys.join(', ')}`,
     credentialRefused: (credential: string) => `the upstream refuses the credential ${credential}`,
@@ -53,6 +55,7 @@ export const WORDS = {
     sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
     workersMissing: 'wait: the others are being started; if they end again, see the log',
     configurationRefused: 'correct the file, and reload it',
+    credentialsUnreadable: 'correct their sources, which are then read by themselves',
     credentialRefused: 'check user name and password, correct their source, then retry the credential',
     credentialRejected: 'check the new password, then retry or withdraw it',
     egressMissing: 'add an address of egress.localAddress to an interface of this host',

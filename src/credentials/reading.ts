@@ -24,9 +24,14 @@ export class CredentialError extends Error {
   readonly issues: readonly CredentialIssue[];
 
   constructor(issues: readonly CredentialIssue[]) {
-    super([...new Set(issues.map(({ path, message }) => `${path.join('.')}: ${message}`))].join('\n'));
+    super(linesOf(issues).join('\n'));
     this.issues = issues;
   }
+}
+
+/** Each issue once: one of the sealed file is met at each credential in it. */
+function linesOf(issues: readonly CredentialIssue[]): string[] {
+  return [...new Set(issues.map(({ path, message }) => `${path.join('.')}: ${message}`))];
 }
 
 /** By name. */
@@ -41,6 +46,23 @@ export async function readCredentials(
   reader: SourceReader,
   versions: CredentialVersions,
 ): Promise<Credentials> {
+  const { byName, issues } = await readEach(sources, reader, versions, new Map());
+  if (issues.length > 0) throw new CredentialError(issues);
+  return byName;
+}
+
+interface EachRead {
+  readonly byName: Credentials;
+  readonly issues: readonly CredentialIssue[];
+}
+
+/** Reads every credential. One with an issue is that of `inUse`, or left out if it is not there. */
+async function readEach(
+  sources: Readonly<Record<string, CredentialSources>>,
+  reader: SourceReader,
+  versions: CredentialVersions,
+  inUse: Credentials,
+): Promise<EachRead> {
   const byName = new Map<string, CredentialSet>();
   const issues: CredentialIssue[] = [];
   await reader.sealed().catch((error: unknown) => issues.push(issueOf(['sealed'], error)));
@@ -50,16 +72,16 @@ export async function readCredentials(
     await pause();
     const { current, following, issues: own } = await readTogether(name, given, reader);
     issues.push(...own);
-    if (current === undefined) continue;
+    if (current === undefined || own.length > 0) {
+      const kept = inUse.get(name);
+      if (kept !== undefined) byName.set(name, kept);
+      continue;
+    }
     const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
     const set = { name, current: versioned(current), next: following && versioned(following) };
     byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
   }
-
-  if (issues.length > 0) {
-    throw new CredentialError(issues);
-  }
-  return byName;
+  return { byName, issues };
 }
 
 interface PartsRead {
@@ -266,12 +288,12 @@ interface WatchOptions {
   readonly sealed: SealedSection | undefined;
   readonly context: ProcessContext;
   readonly versions: CredentialVersions;
-  /** The credentials that were read last. */
-  readonly known: Credentials;
+  /** The credentials in use. One that cannot be read stays as it is there. */
+  readonly inUse: () => Credentials;
   /** Called when the content has changed; false: it is not in use, and what is there is passed again until it is. */
   readonly onChange: (credentials: Credentials) => Promise<boolean>;
-  /** Called once for each reason why credentials cannot be used; reading is retried until it succeeds. */
-  readonly onError: (error: CredentialError) => void;
+  /** Called after each reading with what cannot be read, which is retried. */
+  readonly onRead: (issues: readonly string[]) => void;
   /** Polling interval in milliseconds; one second by default. */
   readonly intervalMs?: number;
 }
@@ -281,29 +303,23 @@ interface WatchOptions {
  * its first read includes that a change is in use or refused.
  */
 export function watchCredentials(options: WatchOptions): FileWatch {
-  const { credentials, sealed, context, versions, onChange, onError, intervalMs } = options;
-  let known: string | undefined = versionsIn(options.known);
-  let lastError = '';
+  const { credentials, sealed, context, versions, inUse, onChange, onRead, intervalMs } = options;
+  let known: string | undefined = versionsIn(inUse());
   const watch = new FileWatch(
     watchedFiles(options),
     async () => {
-      try {
-        const reader = new SourceReader(context, sealed);
-        const found = await readCredentials(credentials, reader, versions);
-        lastError = '';
-        const now = versionsIn(found);
-        if (watch.closed || now === known) return true;
+      const reader = new SourceReader(context, sealed);
+      const { byName, issues } = await readEach(credentials, reader, versions, inUse());
+      if (watch.closed) return true;
+      onRead(linesOf(issues));
+      const now = versionsIn(byName);
+      if (now !== known) {
         // After a failure, content that is put back is passed as well: that ends the failure.
         known = undefined;
-        if (!(await onChange(found))) return false;
+        if (!(await onChange(byName))) return false;
         known = now;
-        return true;
-      } catch (error) {
-        if (!(error instanceof CredentialError)) throw error;
-        if (!watch.closed && error.message !== lastError) onError(error);
-        lastError = error.message;
-        return false;
       }
+      return issues.length === 0;
     },
     intervalMs,
   );

@@ -309,7 +309,7 @@ export class Metrics {
 
   readonly configLastReloadSuccessful = this.#gauge(
     'config_last_reload_successful',
-    '1; 0 after the configuration was refused, until a reload succeeds',
+    '1; 0 after the configuration was refused, until a reload succeeds, and while a credential cannot be read',
     [],
     'first',
   );

@@ -111,7 +111,7 @@ export const WELL: GatewayState = {
   deployments: [],
   errors: [],
   workers: null,
-  configuration: { refused: null, needsRestart: [] },
+  configuration: { refused: null, unreadable: null, needsRestart: [] },
   sinks: [],
 };
 

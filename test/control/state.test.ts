@@ -86,7 +86,7 @@ describe('the readiness of workers', () => {
         { storeUp: false, audit: gone },
         { audit: full },
       ),
-      configuration: { refused: null, needsRestart: ['listen.port'] },
+      configuration: { refused: null, unreadable: null, needsRestart: ['listen.port'] },
       deployments: [],
     };
     expect(readinessText(readiness(state))).toBe(

@@ -54,12 +54,13 @@ async function watched(
   await before?.();
   const changes: string[][] = [];
   const errors: string[] = [];
+  let last = '';
   const watch = watchCredentials({
     credentials,
     sealed,
     context,
     versions,
-    known: byName,
+    inUse: () => byName,
     onChange: async (found) => {
       const set = found.get('a');
       changes.push(
@@ -69,7 +70,11 @@ async function watched(
       );
       return true;
     },
-    onError: ({ message }) => errors.push(message),
+    onRead: (issues) => {
+      const reason = issues.join('\n');
+      if (reason !== '' && reason !== last) errors.push(reason);
+      last = reason;
+    },
     intervalMs: 10,
   });
   watches.push(watch);

@@ -41,7 +41,7 @@ test('serve takes over a password that changes in its file, keeps it when the fi
   await putPassword('demo-api-key\n');
   await until(async () => (await fetch(`${origin}${authors}`)).status === 200);
   await rm(join(folder, 'password'));
-  await until(() => printed.some((line) => line.includes('keeping the current ones')));
+  await until(() => printed.some((line) => line.includes('keeping their current versions')));
   expect((await fetch(`${origin}${authors}`)).status).toBe(200);
 
   await gateway.drain();
