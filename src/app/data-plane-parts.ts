@@ -107,13 +107,13 @@ export interface SharedStores {
 
 interface StoreDeps extends Pick<ProcessParts, 'metrics' | 'log'> {
   readonly stores: SharedStores | undefined;
-  /** Called when Redis becomes reachable or unreachable. */
-  readonly onUp: (up: boolean) => void;
+  /** Called when Redis becomes reachable or unreachable, or another reason is known. */
+  readonly onUp: (up: boolean, reason: string | undefined) => void;
 }
 
 /**
  * Opens the store in Redis, or else the one that is shared with other processes, or one in memory. Logs when Redis
- * becomes reachable or unreachable, not each failed call.
+ * becomes reachable or unreachable, and why, not each failed call.
  */
 export function openStore(
   redis: RedisStoreOptions | undefined,
@@ -125,7 +125,7 @@ export function openStore(
   return new RedisChallengeStore(redis, {
     onUp: (up, reason) => {
       storeUp.set(up ? 1 : 0);
-      onUp(up);
+      onUp(up, reason);
       if (up) log.info('Redis reachable; nonces are shared');
       else log.warn({ reason }, 'Redis unreachable; nonces are not shared, requests are served');
     },

@@ -88,6 +88,7 @@ export class DataPlane implements Workers, Worker {
   readonly #listeners: readonly Listener[];
   #active: Generation;
   #storeUp: boolean;
+  #storeFailing: readonly string[] = [];
   #live = false;
   /** True once the drain has closed the upstreams; nothing can be activated then. */
   #isClosed = false;
@@ -101,8 +102,9 @@ export class DataPlane implements Workers, Worker {
     log.level = setup.config.log.level;
     this.#deps = deps;
     this.#storeUp = setup.redis === undefined;
-    const onStore = (up: boolean): void => {
+    const onStore = (up: boolean, reason: string | undefined): void => {
       this.#storeUp = up;
+      this.#storeFailing = reason === undefined ? [] : [reason];
     };
     this.#store = openStore(setup.redis, { stores, metrics, log, onUp: onStore });
     const bodyMemory = new BodyMemory(sharedSettings(setup.config.listen).limits.bodyMemory);
@@ -325,6 +327,7 @@ export class DataPlane implements Workers, Worker {
       stage,
       listeners: this.#listeners,
       storeUp: this.#storeUp,
+      storeFailing: this.#storeFailing,
       errors: this.#gateway.errors.recent,
     });
   }

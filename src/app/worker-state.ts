@@ -27,6 +27,7 @@ interface WorkerParts {
   readonly worker?: number | undefined;
   readonly stage: ProcessView['stage'];
   readonly storeUp: boolean;
+  readonly storeFailing: readonly string[];
   readonly audit: Audit;
   readonly setup: AppSetup;
   readonly listeners: readonly Listener[];
@@ -52,6 +53,7 @@ export async function workerState(parts: WorkerParts): Promise<WorkerState> {
     stage,
     serves,
     storeUp: setup.redis === undefined ? null : storeUp,
+    storeFailing: parts.storeFailing,
     audit: auditState(audit),
     processes: [processView(worker, stage, serves, listeners)],
     listeners,

@@ -138,10 +138,11 @@ function dataPlaneChecks({ stage }: GatewayState): OwnCheck[] {
 }
 
 /** The checks of what the data planes share. */
-function sharedChecks({ stage, storeUp, audit }: GatewayState): OwnCheck[] {
+function sharedChecks({ stage, storeUp, storeFailing, audit }: GatewayState): OwnCheck[] {
   if (stage === 'absent') return [];
+  const down = { reason: words.storeDown(storeFailing), next: next.storeDown };
   return [
-    { name: 'store', errors: storeUp === false ? [{ reason: words.storeDown, next: next.storeDown }] : [] },
+    { name: 'store', errors: storeUp === false ? [down] : [] },
     {
       name: 'audit',
       errors: [

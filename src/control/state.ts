@@ -27,6 +27,8 @@ export interface WorkerState {
   readonly serves: boolean;
   /** Whether Redis is reachable; null: none is configured. */
   readonly storeUp: boolean | null;
+  /** Why Redis is not reachable, as far as that is known. */
+  readonly storeFailing: readonly string[];
   /** null: no audit log is configured. */
   readonly audit: AuditState | null;
   /** This process; of merged states all of them, by number. */
@@ -165,6 +167,7 @@ export function mergeStates(states: readonly WorkerState[], former: FormerState 
     stage: inOrder.length === 0 ? 'absent' : worst(STAGES, inOrder, ({ stage }) => stage),
     serves: inOrder.some(({ serves }) => serves),
     storeUp: every(inOrder.map(({ storeUp }) => storeUp)),
+    storeFailing: distinct(inOrder.flatMap(({ storeFailing }) => storeFailing)),
     audit: audits.length === 0 ? null : mergeAudits(audits),
     processes: inOrder.flatMap(({ processes }) => processes),
     listeners: mergeBy(

@@ -9,7 +9,10 @@ export const WORDS = {
   check: {
     starting: 'the gateway is starting',
     draining: 'the gateway is shutting down',
-    storeDown: 'Redis is unreachable: nonces are not shared with other replicas',
+    storeDown: (reasons: readonly string[]) => {
+      const why = reasons.length === 0 ? '' : ` (${reasons.join('; ')})`;
+      return `Redis is unreachable${why}: nonces are not shared with other replicas`;
+    },
     auditFailing: (reason: string) => `the audit log cannot be written: ${reason}`,
     retentionHeld: (reason: string) => reason,
     sinkFailing: (reason: string) => `the audit sink gets nothing: ${reason}`,

@@ -1,6 +1,8 @@
 import type { ClientContext, Redis, Result } from 'ioredis';
+import { monotonicClock } from '../base/clock.ts';
 import { messageOf } from '../base/error-code.ts';
 import { isolate } from '../base/report-error.ts';
+import { Throttle } from '../base/throttle.ts';
 import { RedisClient } from './client.ts';
 import { type Commands, connectMessages, ended, type RedisOptions, type Scripts } from './connection.ts';
 
@@ -41,7 +43,10 @@ export interface SessionOptions {
   readonly ownChannel: string;
   /** Keys whose nodes must take writes for Redis to be up; in a Cluster one for each master in use. */
   readonly pulseKeys: (commands: Commands) => readonly string[];
-  /** Called on each change, and first when the state is known; `reason` is set if Redis is down. */
+  /**
+   * Called on each change, and first when the state is known; `reason` is set if Redis is down. Called again for another
+   * reason, throttled: a connection that breaks comes before a password that is refused.
+   */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
   /**
@@ -64,6 +69,9 @@ export class RedisSession {
   readonly #timer: NodeJS.Timeout;
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
+  /** The one that was passed on last. */
+  #reason: string | undefined;
+  readonly #reasons = new Throttle(monotonicClock, 1);
   #mayHaveMissed = true;
   /** Keys that received the last pulse. */
   #beaten: ReadonlySet<string> = new Set();
@@ -186,7 +194,12 @@ export class RedisSession {
     const changed = this.#up !== up;
     this.#up = up;
     this.#known.resolve();
-    if (changed) isolate(() => onUp(up, up ? undefined : reason));
+    const why = up ? undefined : reason;
+    if (changed || (why !== this.#reason && !this.#reasons.suppresses(''))) {
+      this.#reason = why;
+      this.#reasons.admit('');
+      isolate(() => onUp(up, why));
+    }
     if (!up || !(changed || this.#mayHaveMissed)) return;
     this.#mayHaveMissed = false;
     isolate(onRejoin);

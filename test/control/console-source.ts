@@ -105,6 +105,7 @@ export const WELL: GatewayState = {
   stage: 'serving',
   serves: true,
   storeUp: null,
+  storeFailing: [],
   audit: null,
   processes: [],
   listeners: [{ address: '127.0.0.1:8080', connections: 2, tls: 'none' }],
