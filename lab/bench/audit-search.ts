@@ -49,7 +49,6 @@ async function measure(directory: string, title: string, query: Query): Promise<
     },
     onUnreadable: (message) => console.error(message),
     onNote: (message) => console.error(message),
-    onCut: () => undefined,
   });
   for await (const _ of results) found += 1;
   const seconds = ((performance.now() - begun) / 1000).toFixed(2);
@@ -88,7 +87,7 @@ async function measurePage(title: string, query: Query): Promise<void> {
   const delays = monitorEventLoopDelay({ resolution: 1 });
   const begun = performance.now();
   delays.enable();
-  const scope = { directory, keys: [keys] as const, keysDirectory: undefined, query };
+  const scope = { directory, keys: [keys] as const, keysDirectory: undefined, parameters: ['ids'], query };
   const task = { kind: 'page', limit: 50, after: undefined, budgetMs: 20_000 } as const;
   const { page } = await searchInThread(scope, task, new AbortController().signal);
   delays.disable();

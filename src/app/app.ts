@@ -277,6 +277,7 @@ function auditLogAccess(
     keys: [keys],
     keysDirectory: options.pseudonyms?.keysDirectory,
     recorded: (criterion) => audit.recordedCriterion(criterion),
+    parameters: () => active().config.audit?.parameters ?? [],
     lists: () => identifierLists(active().config.deployments),
     record: (event, details) => audit.adminWritten(event, details),
   };

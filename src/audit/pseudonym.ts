@@ -16,6 +16,8 @@ export const PSEUDONYM_START = '"ps1:';
 const PSEUDONYM = /^ps1:[\w-]{12}:[\w-]{24,2200}$/;
 /** As a whole string, or behind the name of a criterion of a search. */
 const PSEUDONYMS_IN_JSON = /(["=])ps1:([\w-]{12}):([\w-]{24,2200})"/g;
+/** Characters of the id of a key, which follows the beginning. */
+export const KEY_ID_LENGTH = 12;
 const KEY_ID = /^[\w-]{12}$/;
 const KEY_TEXT = /^[\w-]{43}$/;
 /** Characters of the tag, for 18 bytes. */

@@ -8,6 +8,7 @@ import {
   statusCriterion,
 } from '../audit/reader/query.ts';
 import { search } from '../audit/reader/search.ts';
+import { NOT_RECORDED, UndecidedRequests } from '../audit/reader/undecided.ts';
 import { type Format, formatted, printLines } from './audit-format.ts';
 import {
   argument,
@@ -79,14 +80,8 @@ async function runSearch(
     ...options.query,
     address: address === undefined ? undefined : addressForms(address),
   };
-  let cut = 0;
-  const found = search({
-    ...options,
-    query,
-    onCut: () => {
-      cut += 1;
-    },
-  });
+  const undecided = new UndecidedRequests();
+  const found = search({ ...options, query, parameters, onUndecided: undecided.add });
   const format: Format = json === true ? 'json' : csv === true ? 'csv' : 'table';
   let isEmpty = true;
   const seen = async function* (): AsyncGenerator<Found> {
@@ -98,15 +93,7 @@ async function runSearch(
   await printLines(io, formatted(seen(), format), reading);
   reading.hide();
   if (isEmpty) note(io, await log.nothing('no request', 'matches'));
-  if (query.id === undefined) return reading.status;
-  if (parameters.length === 0) {
-    note(io, 'audit.parameters is empty: no identifier is recorded, so none can be found');
-  }
-  if (cut > 0) {
-    note(
-      io,
-      `${cut} more requests had lists too long to be recorded whole: the identifier may have been in the rest`,
-    );
-  }
+  if (query.id !== undefined && parameters.length === 0) note(io, NOT_RECORDED);
+  for (const line of undecided.notes) note(io, line);
   return reading.status;
 }

@@ -40,10 +40,11 @@ const MOST_KNOWN = 1_000;
 type Inquiry = 'audit-search' | 'audit-export' | 'audit-usage';
 
 /** The audit log that the control plane searches. */
-export interface AuditLogAccess extends Omit<ThreadScope, 'query'> {
+export interface AuditLogAccess extends Omit<ThreadScope, 'query' | 'parameters'> {
   /** A criterion of a search as the log has it: as it is, or its pseudonym. */
   readonly recorded: (criterion: string) => string;
-  /** The parameters that are lists of identifiers by the configuration in use. */
+  /** By the configuration in use: parameters with their values in new records, and those that are lists of identifiers. */
+  readonly parameters: () => readonly string[];
   readonly lists: () => IdentifierLists;
   /** Records a search, an export or a report of usage; resolves to false if the audit log cannot be written. */
   readonly record: (event: Inquiry, details: AdminDetails) => Promise<boolean>;
@@ -261,8 +262,9 @@ async function recordIn(log: AuditLogAccess, event: Inquiry, details: AdminDetai
   if (!(await log.record(event, details))) throw new ControlError('audit-unavailable');
 }
 
-function scopeOf({ directory, keys, keysDirectory }: AuditLogAccess, query: Query): ThreadScope {
-  return { directory, keys, keysDirectory, query };
+function scopeOf(log: AuditLogAccess, query: Query): ThreadScope {
+  const { directory, keys, keysDirectory } = log;
+  return { directory, keys, keysDirectory, parameters: log.parameters(), query };
 }
 
 /** Makes the response a file with that kind of name; the time is that of the response. */

@@ -11,7 +11,9 @@ import { newKeyText, PseudonymKey, revealJson } from '../../src/audit/pseudonym.
 import { prove } from '../../src/audit/reader/prove.ts';
 import { PseudonymReader } from '../../src/audit/reader/pseudonym-reader.ts';
 import { addressForms, type FoundRequest, type Query } from '../../src/audit/reader/query.ts';
-import { allRecords, search } from '../../src/audit/reader/search.ts';
+import { allRecords, type SearchOptions, search } from '../../src/audit/reader/search.ts';
+import { searchInThread } from '../../src/audit/reader/search-thread.ts';
+import { UndecidedRequests } from '../../src/audit/reader/undecided.ts';
 import { countUsage, type UsageField } from '../../src/audit/reader/usage.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import {
@@ -59,7 +61,6 @@ async function place(change: Partial<PseudonymOptions> = {}) {
     onBytes: () => undefined,
     onUnreadable: unwantedFinding,
     onNote: unwantedFinding,
-    onCut: () => undefined,
   });
   return {
     directory,
@@ -67,8 +68,8 @@ async function place(change: Partial<PseudonymOptions> = {}) {
     pseudonyms,
     folder: join(keysDirectory, REPLICA),
     keys: () => allKeys(keysDirectory, unwanted),
-    found: async (query: Query): Promise<FoundRequest[]> =>
-      (await listOf(search({ ...(await options()), query }))) as FoundRequest[],
+    found: async (query: Query, change: Partial<SearchOptions> = {}): Promise<FoundRequest[]> =>
+      (await listOf(search({ ...(await options()), query, ...change }))) as FoundRequest[],
     lines: async () => (await listOf(allRecords({ ...(await options()), query: {} }))).map(lineOf),
     usage: async (...by: UsageField[]) => countUsage({ ...(await options()), query: {}, by, lists: {} }),
   };
@@ -308,6 +309,41 @@ describe('with the keys at hand', () => {
     const [twice] = await at.found({ id: 'A-4' });
     expect(twice?.access).toMatchObject({ address: '192.0.2.7', parameters: { ids: ['A-3', 'A-4'] } });
     expect((await at.lines()).join('\n')).not.toContain('ps1:');
+  });
+
+  test.each([
+    ['one', 1, 3, 4],
+    ['every', 0, 6, 8],
+  ])(
+    'a search says how many requests may match once %s key is gone',
+    async (which, left, lists, addresses) => {
+      const at = await logOfTwo();
+      const all = await at.keys();
+      const reader = new PseudonymReader(which === 'one' ? all.slice(1).map(({ key }) => key) : []);
+      const undecided = async (query: Query) => {
+        const counts = new UndecidedRequests();
+        const found = await at.found(query, { pseudonyms: reader, onUndecided: counts.add });
+        return [found.length, ...counts.notes];
+      };
+      const may = (requests: number): string =>
+        `${requests} more requests may match: values are pseudonyms whose key is destroyed or not at hand`;
+      expect(await undecided({ address: addressForms('192.0.2.8') })).toEqual([left, may(addresses)]);
+      expect(await undecided({ id: 'A-4' })).toEqual([left, may(lists)]);
+      expect(await undecided({ client: 'reporting', text: 'a-4' })).toEqual([left, may(addresses)]);
+      expect(await undecided({ client: 'nobody', id: 'A-4' })).toEqual([0]);
+    },
+  );
+
+  test('so does a page of the console, and that no identifier is recorded now', async () => {
+    const { directory } = await logOfTwo();
+    const query = { id: 'A-4', client: 'reporting', replica: 'r1' };
+    const scope = { directory, keys, keysDirectory: await folder(), parameters: [], query };
+    const task = { kind: 'page', limit: 1, after: undefined, budgetMs: 20_000 } as const;
+    const { notes } = await searchInThread(scope, task, new AbortController().signal);
+    expect(notes).toEqual([
+      'No identifier is recorded now: audit.parameters is empty.',
+      '3 more requests may match: values are pseudonyms whose key is destroyed or not at hand.',
+    ]);
   });
 
   test('usage counts identifiers, and groups by address across keys', async () => {

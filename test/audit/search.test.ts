@@ -27,6 +27,7 @@ import {
   type Query,
 } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
+import type { Undecided } from '../../src/audit/reader/undecided.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
 import { headerLine } from '../../src/audit/segments/segment.ts';
@@ -45,7 +46,7 @@ const FIRST = '000000000001.jsonl';
 async function found(directory: string, query: Query, keys: AllKeys = [key]) {
   const errors: PlacedFinding[] = [];
   const notes: PlacedFinding[] = [];
-  const seen = { cut: 0, bytes: 0, skipped: 0 };
+  const seen = { undecided: {} as Partial<Record<Undecided, number>>, bytes: 0, skipped: 0 };
   const results: FoundRequest[] = [];
   for await (const each of search({
     directory,
@@ -59,8 +60,9 @@ async function found(directory: string, query: Query, keys: AllKeys = [key]) {
     },
     onUnreadable: (finding) => errors.push(finding),
     onNote: (finding) => notes.push(finding),
-    onCut: () => {
-      seen.cut += 1;
+    parameters: ['ids', 'token'],
+    onUndecided: (reason) => {
+      seen.undecided[reason] = (seen.undecided[reason] ?? 0) + 1;
     },
   })) {
     if ('access' in each) results.push(each);
@@ -249,10 +251,29 @@ describe('a search', () => {
     expect(await idsAt('2001:DB8:0::7')).toEqual(['six']);
   });
 
-  test('counts the lists that were too long to be recorded whole', async () => {
-    expect((await found(directory, { id: 'A-1' })).cut).toBe(1);
-    expect((await found(directory, { id: 'A-1', site: 'journal-a' })).cut).toBe(0);
-    expect((await found(directory, { client: 'reporting' })).cut).toBe(0);
+  const undecided: [string, Query, object][] = [
+    ['lists were too long, or recorded by name only', { id: 'A-1' }, { cut: 1, nameOnly: 1 }],
+    ['they are of that site', { id: 'A-1', site: 'journal-b' }, { cut: 1 }],
+    ['they are of another site', { id: 'A-1', site: 'journal-c' }, {}],
+    ['they ended otherwise', { id: 'A-1', status: { from: 404, to: 404 } }, { cut: 1, nameOnly: 1 }],
+    ['the text may be in them', { text: 'nowhere' }, { cut: 1, nameOnly: 1 }],
+    ['the text may be in them, but not the code', { text: 'nowhere', code: 'client-gone' }, {}],
+    ['no value is looked for', { client: 'reporting' }, {}],
+  ];
+  test.each(undecided)('counts requests that may match: %s', async (_title, query, counts) => {
+    expect((await found(directory, query)).undecided).toEqual(counts);
+  });
+
+  test('leaves requests out that ended otherwise as their record says, whatever they hold', async () => {
+    const own = await folder();
+    const { audit } = await openTestAudit(own);
+    const end = { outcome: '', bytes: { in: 0, out: 5 }, durationMs: 1 };
+    await accessOf(audit, { target: '/api/x?token=A-1', end });
+    await audit.close();
+    expect((await found(own, { id: 'A-1', status: { from: 404, to: 404 } })).undecided).toEqual({});
+    expect((await found(own, { id: 'A-1', status: { from: 200, to: 200 } })).undecided).toEqual({
+      nameOnly: 1,
+    });
   });
 });
 
@@ -578,7 +599,6 @@ describe('a search over many segments', () => {
       onBytes: ignore,
       onUnreadable: ignore,
       onNote: ignore,
-      onCut: ignore,
     })) {
       expect(each).toMatchObject({ access: { requestId: 'r1-a' } });
       break;

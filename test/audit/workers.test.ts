@@ -65,7 +65,7 @@ async function found(directory: string, query: Query): Promise<string[]> {
   const refuse = ({ message }: PlacedFinding): never => {
     throw new Error(message);
   };
-  const events = { onBytes: () => undefined, onUnreadable: refuse, onNote: refuse, onCut: () => undefined };
+  const events = { onBytes: () => undefined, onUnreadable: refuse, onNote: refuse };
   for await (const each of search({ directory, keys, query, ...events })) {
     if ('access' in each) results.push(`${each.access.requestId} ${each.outcome?.status}`);
   }

@@ -195,11 +195,16 @@ describe('audit search', () => {
   });
 
   test('says that identifiers are not recorded, or were cut', async () => {
-    const { config, log } = await place({ target: `/x?ids=${'9'.repeat(600)}` });
+    const { config, log } = await place({ target: `/x?ids=${'9'.repeat(600)}` }, { target: '/x?token=8' });
     expect((await audit('search', config, '--id', '7')).stderr).toBe(
-      `nothing found: no request in ${log} (r1) matches\n1 more requests had lists too long to be recorded whole: the identifier may have been in the rest\n`,
+      `nothing found: no request in ${log} (r1) matches\n1 more request may match: parameters were too long to be recorded whole\n`,
     );
-    await writeFile(config, (await readFile(config, 'utf8')).replace(', parameters: [ids]', ''));
+    const text = await readFile(config, 'utf8');
+    await writeFile(config, text.replace('[ids]', '[ids, token]'));
+    expect((await audit('search', config, '--id', '8')).stderr).toContain(
+      '1 more request may match: parameters have their names only, from before they were in audit.parameters\n',
+    );
+    await writeFile(config, text.replace(', parameters: [ids]', ''));
     expect((await audit('search', config, '--id', '7')).stderr).toContain('audit.parameters');
   });
 });

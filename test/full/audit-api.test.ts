@@ -73,6 +73,7 @@ async function start({
         keys: [keys],
         keysDirectory: undefined,
         recorded: recordedAs,
+        parameters: () => ['ids'],
         lists: () => ({}),
         record: async (event, details) => {
           recorded.push({ event, details });

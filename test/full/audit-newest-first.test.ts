@@ -34,7 +34,7 @@ function pageOf(directory: string, query: Query, { errors = [], ...change }: Tol
     budgetMs: 60_000,
     now: () => performance.now(),
     onBytes: nothing,
-    onCut: nothing,
+    onUndecided: nothing,
     onNote: (finding) => errors.push(finding),
     onUnreadable: (finding) => errors.push(finding),
     ...change,

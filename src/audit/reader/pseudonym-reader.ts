@@ -1,5 +1,5 @@
 import { fileMessageOf } from '../../base/error-code.ts';
-import { type PseudonymKey, revealJson } from '../pseudonym.ts';
+import { KEY_ID_LENGTH, type PseudonymKey, revealJson } from '../pseudonym.ts';
 import { allKeys } from '../segments/pseudonym-files.ts';
 
 /** The keys of pseudonyms that are at hand. Without its key, a pseudonym stays as it is. */
@@ -31,6 +31,11 @@ export class PseudonymReader {
   /** True: there is no key. */
   get isEmpty(): boolean {
     return this.#keys.size === 0;
+  }
+
+  /** True if the id of a key that is at hand begins there. */
+  hasKeyAt(bytes: Buffer, start: number): boolean {
+    return !this.isEmpty && this.#keys.has(bytes.toString('latin1', start, start + KEY_ID_LENGTH));
   }
 
   /** Replaces the pseudonyms in a JSON text by their values. */

@@ -7,8 +7,10 @@ import { parseDuration, parseInstant } from '../../base/units.ts';
 import type { LineHead } from '../line.ts';
 import { isPseudonym, PSEUDONYM_START } from '../pseudonym.ts';
 import { parseProcessName } from '../replica-name.ts';
+import { Pattern } from './byte-matcher.ts';
 import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
 import type { AccessLine, EndLine, EventLine, OutcomeLine } from './results.ts';
+import { type Undecided, unreadParameters } from './undecided.ts';
 
 const TIME_FORMS =
   'a time is 2026-03, 2026-03-01, 2026-03-01T08:00:00Z or "2d ago"; UTC unless it says otherwise';
@@ -97,31 +99,39 @@ const FIELDS = ['requestId', 'client', 'site', 'operation', 'deployment'] as con
 /** Criteria that no event meets. */
 export const REQUEST_CRITERIA = [...FIELDS, 'address', 'id', 'status', 'code', 'outcome'] as const;
 
-/** Groups of byte strings: the line of every record that matches has at least one of each group. */
-export function patternsOf({ id, address, ...query }: Query, pseudonyms = NO_PSEUDONYMS): Buffer[][] {
-  if (query.kind === 'events') return [[Buffer.from('"kind":"admin"')]];
+/** Groups of patterns: the line of every record that matches, or may, has at least one of each group. */
+export function patternsOf(
+  { id, address, ...query }: Query,
+  byValue: readonly string[] = [],
+  pseudonyms = NO_PSEUDONYMS,
+): Pattern[][] {
+  const exact = (text: string): Pattern => new Pattern(text);
+  if (query.kind === 'events') return [[exact('"kind":"admin"')]];
   const fields = FIELDS.flatMap((field) => {
     const value = query[field];
-    return value === undefined ? [] : [[`"${field}":${JSON.stringify(value)}`]];
+    return value === undefined ? [] : [[exact(`"${field}":${JSON.stringify(value)}`)]];
   });
-  const groups = [
-    ...(id === undefined ? [] : [[idPattern(id), ...(pseudonyms.isEmpty ? [] : [PSEUDONYM_START])]]),
+  return [
+    ...(id === undefined ? [] : [idPatterns(id, byValue).map(exact)]),
     ...fields,
     ...(address === undefined ? [] : [addressPatterns(address, pseudonyms)]),
   ];
-  return groups.map((group) => group.map((text) => Buffer.from(text)));
 }
 
-/** A part of every record that holds the identifier as it is. */
-export function idPattern(id: string): string {
-  return JSON.stringify(id).slice(1, -1);
+/** Texts of which one is in every record that holds the identifier, or may. */
+export function idPatterns(id: string, byValue: readonly string[]): string[] {
+  const names = byValue.map((name) => `${JSON.stringify(name)}:null`);
+  return [JSON.stringify(id).slice(1, -1), '"cut":true', PSEUDONYM_START, ...names];
 }
 
-function addressPatterns(forms: readonly string[], pseudonyms: PseudonymReader): string[] {
+/** With few keys, a pseudonym under one of them is looked for as it is, and other addresses under it are passed by. */
+function addressPatterns(forms: readonly string[], pseudonyms: PseudonymReader): Pattern[] {
   const all = [...forms, ...pseudonyms.formsOf(forms)];
-  const member = (text: string): string => `"address":${text}`;
-  if (all.length <= MAX_PATTERNS) return all.map((form) => member(JSON.stringify(form)));
-  return [...forms.map((form) => member(JSON.stringify(form))), member(PSEUDONYM_START)];
+  const isFew = all.length <= MAX_PATTERNS;
+  return [
+    ...(isFew ? all : forms).map((form) => new Pattern(`"address":${JSON.stringify(form)}`)),
+    new Pattern(`"address":${PSEUDONYM_START}`, isFew ? pseudonyms : undefined),
+  ];
 }
 
 /**
@@ -139,9 +149,31 @@ export function isWithin({ since, until }: Query, { time }: Pick<LineHead, 'time
   return (since === undefined || time >= since) && (until === undefined || time < until);
 }
 
-/** True if the record matches, apart from its time and how the response ended. */
-export function matches(query: Query, access: AccessLine): boolean {
-  return matchesButId(query, access) && (query.id === undefined || holdsId(access, query.id));
+/** Whether the request matches, apart from its time, how the response ended, and the text. `byValue`: `audit.parameters`. */
+export function matches(
+  { address, id, ...query }: Query,
+  access: AccessLine,
+  byValue: readonly string[],
+): boolean | Undecided {
+  if (FIELDS.some((field) => query[field] !== undefined && query[field] !== access[field])) return false;
+  const verdicts = [isFrom(access, address), holdsId(access, id, byValue)];
+  return verdicts.includes(false) ? false : (verdicts.find((each) => each !== true) ?? true);
+}
+
+function isFrom({ address }: AccessLine, forms: readonly string[] | undefined): boolean | Undecided {
+  if (forms === undefined || forms.includes(address)) return true;
+  return isPseudonym(address) && !forms.some(isPseudonym) && 'hidden';
+}
+
+function holdsId(
+  access: AccessLine,
+  id: string | undefined,
+  byValue: readonly string[],
+): boolean | Undecided {
+  if (id === undefined) return true;
+  const values = Object.values(access.parameters).flat();
+  if (values.some((value) => value === id || (value !== null && itemsIn(value).includes(id)))) return true;
+  return unreadParameters(access, byValue) ?? false;
 }
 
 /** True if the query asks for requests. */
@@ -159,33 +191,29 @@ export function matchesEvent({ text }: Query, event: EventLine): boolean {
   return text === undefined || holdsText(event, text.toLowerCase());
 }
 
-/**
- * True if the response ended as the query asks, and the text is in the request or its outcome. `outcome`: undefined if
- * the log does not have it.
- */
+/** True if the response ended as the query asks. `outcome`: undefined if the log does not have it. */
 export function hasEnded(query: Query, access: AccessLine, outcome: OutcomeLine | undefined): boolean {
   const { status: wanted } = query;
   const { status, code } = outcome ?? access;
   if (wanted !== undefined && (status < wanted.from || status > wanted.to)) return false;
   if (query.code !== undefined && query.code !== code) return false;
-  if (query.outcome !== undefined && query.outcome !== outcome?.outcome) return false;
-  return query.text === undefined || holdsText([access, outcome], query.text.toLowerCase());
+  return query.outcome === undefined || query.outcome === outcome?.outcome;
 }
 
-/** True if the identifier may have been in the part that was too long to be recorded. */
-export function mayHold(query: Query, access: AccessLine): boolean {
-  return access.cut === true && matchesButId(query, access);
+/** True if the response ended as the query asks, or the access record does not say how. */
+export function mayEnd(query: Query, record: AccessRecord): boolean {
+  const { access, outcome } = requestOf(record);
+  return outcome === undefined || hasEnded(query, access, outcome);
 }
 
-function matchesButId(query: Query, access: AccessLine): boolean {
-  if (query.address?.includes(access.address) === false) return false;
-  return FIELDS.every((field) => query[field] === undefined || query[field] === access[field]);
-}
-
-function holdsId({ parameters }: AccessLine, id: string): boolean {
-  return Object.values(parameters)
-    .flat()
-    .some((value) => value === id || (value !== null && itemsIn(value).includes(id)));
+/** Whether the text is in the request or its outcome. */
+export function hasText(
+  { text }: Query,
+  { access, outcome }: FoundRequest,
+  byValue: readonly string[],
+): boolean | Undecided {
+  if (text === undefined || holdsText([access, outcome], text.toLowerCase())) return true;
+  return isPseudonym(access.address) ? 'hidden' : (unreadParameters(access, byValue) ?? false);
 }
 
 /** The items of a list, quoted or not. The gateway also lets malformed lists pass, so none is rejected here. */

@@ -18,6 +18,8 @@ export interface ThreadScope {
   readonly keys: readonly [AuditKeys, ...AuditKeys[]];
   /** Of the keys of pseudonyms; undefined: values stay as they are. */
   readonly keysDirectory: string | undefined;
+  /** Names of `audit.parameters`. */
+  readonly parameters: readonly string[];
   readonly query: Query;
 }
 
@@ -55,7 +57,7 @@ export interface ThreadUsage {
 
 export interface ThreadPage {
   readonly page: Page;
-  /** Parts of the log that could not be read or trusted, and requests that may have had the identifier. */
+  /** Parts of the log that could not be read or trusted, and requests that may match. */
   readonly notes: readonly string[];
 }
 

@@ -3,6 +3,7 @@ import { platform, setPriority } from 'node:os';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { BufferGc } from '../../base/buffer-gc.ts';
 import { ignoreSystemError } from '../../base/expected-errors.ts';
+import { capitalized } from '../../base/units.ts';
 import { findingText } from '../findings.ts';
 import { searchPage } from './newest-first.ts';
 import { PseudonymReader } from './pseudonym-reader.ts';
@@ -16,6 +17,7 @@ import type {
   ThreadScope,
   UsageTask,
 } from './search-thread.ts';
+import { NOT_RECORDED, UndecidedRequests } from './undecided.ts';
 import { countUsage } from './usage.ts';
 
 /** Messages about parts of the log that are kept at most. */
@@ -27,24 +29,17 @@ const NICENESS = 10;
 
 class ExportTimeout extends Error {}
 
-/** Sentences about parts of the log that could not be read or trusted, and about requests that may have matched. */
+/** Sentences about parts of the log that could not be read or trusted, and about requests that may match. */
 class Notes {
   readonly #parts = new Set<string>();
-  /** Requests with parameters too long to be recorded whole. */
-  #cut = 0;
+  readonly undecided = new UndecidedRequests();
 
   add(note: string): void {
     if (this.#parts.size < MOST_NOTES) this.#parts.add(note);
   }
 
-  addCut(): void {
-    this.#cut += 1;
-  }
-
   get all(): string[] {
-    if (this.#cut === 0) return [...this.#parts];
-    const cut = `${this.#cut} more requests had parameters too long to be recorded whole: the identifier may have been in the rest.`;
-    return [...this.#parts, cut];
+    return [...this.#parts, ...this.undecided.sentences];
   }
 }
 
@@ -127,11 +122,12 @@ async function sendPiece(port: MessagePort, text: string): Promise<void> {
 }
 
 async function optionsOf(
-  { directory, keys, keysDirectory, query }: ThreadScope,
+  { directory, keys, keysDirectory, parameters, query }: ThreadScope,
   notes: Notes,
 ): Promise<SearchOptions> {
   const onIssue = (issue: string): void => notes.add(`Pseudonyms stay as they are: ${issue}.`);
   const pseudonyms = await PseudonymReader.open(keysDirectory, onIssue);
+  if (query.id !== undefined && parameters.length === 0) notes.add(`${capitalized(NOT_RECORDED)}.`);
   const gc = new BufferGc();
   return {
     directory,
@@ -139,7 +135,8 @@ async function optionsOf(
     query,
     pseudonyms,
     onBytes: (count) => gc.add(count),
-    onCut: () => notes.addCut(),
+    parameters,
+    onUndecided: notes.undecided.add,
     onUnreadable: (finding) => notes.add(findingText(finding)),
     // An incomplete end of a log that is being written is not a finding.
     onNote: () => undefined,

@@ -1,6 +1,7 @@
 import { finding } from '../findings.ts';
 import { headOf, type LineHead, linesOf, NEWLINE } from '../line.ts';
 import { foldersIn } from '../segments/segment.ts';
+import { ByteMatcher, hasEach, Pattern } from './byte-matcher.ts';
 import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
 import {
   type AccessRecord,
@@ -9,12 +10,13 @@ import {
   CORRECTION_WITHIN_MS,
   type Found,
   hasEnded,
-  idPattern,
+  hasText,
+  idPatterns,
   isWithin,
   MOST_OPEN,
   matches,
   matchesEvent,
-  mayHold,
+  mayEnd,
   OUTCOME_AFTER_START_MS,
   OUTCOME_WITHIN_MS,
   patternsOf,
@@ -24,16 +26,18 @@ import {
 } from './query.ts';
 import type { EventLine, OutcomeLine } from './results.ts';
 import { blocksOf, type ReadOptions, type SealedBlock } from './sealed-blocks.ts';
+import type { Undecided } from './undecided.ts';
 
 const ACCESS_START = '"access":';
-const CUT = Buffer.from('"cut":true');
-const OUTCOME = Buffer.from('"kind":"outcome"');
+const OUTCOME = new Pattern('"kind":"outcome"');
 const RECORD_START = Buffer.from('\n{"seq":');
 
 export interface SearchOptions extends ReadOptions {
   readonly query: Query;
-  /** Called for a record whose parameters were too long to be recorded whole and may have held the identifier. */
-  readonly onCut?: () => void;
+  /** Names of `audit.parameters`: an older record may have one by its name only. Left out: there are none. */
+  readonly parameters?: readonly string[];
+  /** Called for a request that is not among the results, and may match: a value that counts cannot be read. */
+  readonly onUndecided?: (reason: Undecided) => void;
   /** True: no result waits for its turn, so the end of a long response is found among any number of others. */
   readonly inAnyOrder?: boolean;
 }
@@ -110,7 +114,7 @@ async function* inOrderOfTime<T>(
   }
 }
 
-type JoinOptions = Pick<SearchOptions, 'query' | 'onCut' | 'inAnyOrder' | 'onUnreadable' | 'pseudonyms'>;
+type JoinOptions = Omit<SearchOptions, Exclude<keyof ReadOptions, 'onUnreadable' | 'pseudonyms'>>;
 
 interface Open {
   found: Found;
@@ -133,11 +137,13 @@ export class SearchJoin {
   readonly #joiningMatcher: ByteMatcher;
   readonly #endMatcher: ByteMatcher;
   /** In the records of the gateway itself when a process begins and when it ends. */
-  readonly #start: Buffer;
-  readonly #stop: Buffer;
-  /** Groups of patterns, one of each being in every matching line; and without those of the identifier. */
-  readonly #all: readonly Buffer[][];
-  readonly #allButId: readonly Buffer[][];
+  readonly #start: Pattern;
+  readonly #stop: Pattern;
+  /** Groups of patterns, one of each being in every line that matches or may. */
+  readonly #all: readonly Pattern[][];
+  /** Texts of which one is in such a line once it is revealed; undefined: any line. */
+  readonly #idTexts: readonly string[] | undefined;
+  readonly #parameters: readonly string[];
   /** Requests that wait for their outcome, and what follows them, by record number in ascending order. */
   readonly #open = new Map<number, Open>();
 
@@ -152,14 +158,14 @@ export class SearchJoin {
     this.#pseudonyms = pseudonyms;
     this.#events = asksEvents(query);
     this.#requests = asksRequests(query);
-    this.#all = patternsOf(query, pseudonyms);
-    const { id, ...rest } = query;
-    this.#allButId = patternsOf(rest, pseudonyms);
-    const patterns = [...(this.#all[0] ?? []), ...(id === undefined ? [] : [CUT])];
+    this.#parameters = options.parameters ?? [];
+    this.#all = patternsOf(query, this.#parameters, pseudonyms);
+    this.#idTexts = query.id === undefined ? undefined : idPatterns(query.id, this.#parameters);
+    const patterns = this.#all[0] ?? [];
     this.#matcher = new ByteMatcher(patterns);
     const event = `"kind":"admin","replica":${JSON.stringify(replica)},"event":`;
-    this.#start = Buffer.from(`${event}"start"`);
-    this.#stop = Buffer.from(`${event}"stop"`);
+    this.#start = new Pattern(`${event}"start"`);
+    this.#stop = new Pattern(`${event}"stop"`);
     const ends = [OUTCOME, this.#start, this.#stop];
     this.#joiningMatcher = new ByteMatcher(patterns.length === 0 ? [] : [...patterns, ...ends]);
     this.#endMatcher = new ByteMatcher(ends);
@@ -211,8 +217,8 @@ export class SearchJoin {
 
   /** No outcome follows the `stop` of its process, or a `start`, unless the request was one of the first. */
   #endRequests({ time }: LineHead, line: Buffer): void {
-    const isStop = line.includes(this.#stop);
-    if (!isStop && !line.includes(this.#start)) return;
+    const isStop = this.#stop.indexIn(line) !== -1;
+    if (!isStop && this.#start.indexIn(line) === -1) return;
     const latest = isStop ? 0 : Date.parse(time) + OUTCOME_AFTER_START_MS;
     for (const open of this.#open.values()) open.giveUpAt = Math.min(open.giveUpAt, latest);
   }
@@ -225,12 +231,9 @@ export class SearchJoin {
   }
 
   #readAccess(head: LineHead, line: Buffer): void {
-    if (!this.#requests) return;
-    const { id } = this.#query;
-    const isCut = id !== undefined && this.#isCut(line);
-    if (!isCut && !hasEach(line, this.#all)) return;
+    if (!this.#requests || !hasEach(line, this.#all)) return;
     const text = this.#pseudonyms.reveal(line.toString('utf8'));
-    if (!isCut && id !== undefined && !text.includes(idPattern(id))) return;
+    if (this.#idTexts?.some((each) => text.includes(each)) === false) return;
     const access = this.#parse<AccessRecord>(head.seq, text);
     if (access === undefined) return;
     const begun = Date.parse(head.time);
@@ -238,12 +241,9 @@ export class SearchJoin {
       this.#changed(head.seq);
       return;
     }
-    if (matches(this.#query, access)) this.#add(head.seq, begun, access);
-    else if (id !== undefined && mayHold(this.#query, access)) this.#options.onCut?.();
-  }
-
-  #isCut(line: Buffer): boolean {
-    return line.includes(CUT) && hasEach(line, this.#allButId);
+    const verdict = matches(this.#query, access, this.#parameters);
+    if (verdict === true) this.#add(head.seq, begun, access);
+    else if (verdict !== false && mayEnd(this.#query, access)) this.#options.onUndecided?.(verdict);
   }
 
   #add(seq: number, begun: number, access: AccessRecord): void {
@@ -262,8 +262,14 @@ export class SearchJoin {
     if (!this.#isWanted(open.found)) this.#open.delete(seq);
   }
 
+  /** Called once for a request that is not wanted. */
   #isWanted(found: Found): boolean {
-    return 'event' in found || hasEnded(this.#query, found.access, found.outcome);
+    if ('event' in found) return true;
+    const { access, outcome } = found;
+    if (!hasEnded(this.#query, access, outcome)) return false;
+    const verdict = hasText(this.#query, found, this.#parameters);
+    if (typeof verdict === 'string') this.#options.onUndecided?.(verdict);
+    return verdict === true;
   }
 
   /** The requests at the front that have their outcome, or will not get one; in any order, long ones are passed by. */
@@ -318,41 +324,4 @@ function hasOutcome(found: Found): boolean {
 function lastRecord(block: Buffer): number {
   const mark = block.lastIndexOf(RECORD_START);
   return mark === -1 ? 0 : mark + 1;
-}
-
-function hasEach(line: Buffer, groups: readonly Buffer[][]): boolean {
-  return groups.every((group) => group.some((pattern) => line.includes(pattern)));
-}
-
-/** Finds the lines of a block that contain one of several patterns, without reading the other lines. */
-class ByteMatcher {
-  readonly #patterns: readonly Buffer[];
-  #block: Buffer = Buffer.alloc(0);
-  /** The next index of each pattern; the block's length if there is none. */
-  #next: number[] = [];
-
-  /** Without patterns, every line matches. */
-  constructor(patterns: readonly Buffer[]) {
-    this.#patterns = patterns;
-  }
-
-  /** The index of the next line that matches, from the line that begins at `start`; -1: there is none. */
-  lineFrom(block: Buffer, start: number): number {
-    if (this.#patterns.length === 0) return start;
-    if (block !== this.#block) {
-      this.#block = block;
-      this.#next = this.#patterns.map(() => start - 1);
-    }
-    let nearest = block.length;
-    for (const [index, pattern] of this.#patterns.entries()) {
-      let at = this.#next[index] ?? start;
-      if (at < start) {
-        at = block.indexOf(pattern, start);
-        if (at === -1) at = block.length;
-        this.#next[index] = at;
-      }
-      nearest = Math.min(nearest, at);
-    }
-    return nearest === block.length ? -1 : block.lastIndexOf(NEWLINE, nearest) + 1;
-  }
 }

@@ -91,6 +91,7 @@ async function start(searches = AUDIT_BOUNDS.searches, explained = REFUSED): Pro
         keys: [keys],
         keysDirectory: undefined,
         recorded: (criterion) => criterion,
+        parameters: () => ['ids'],
         lists: () => ({}),
         record: async () => true,
       },

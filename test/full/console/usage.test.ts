@@ -44,6 +44,7 @@ async function start(): Promise<string> {
         keys: [keys],
         keysDirectory: undefined,
         recorded: (criterion) => criterion,
+        parameters: () => ['ids'],
         lists: () => ({ submissions: { 'operation-1': ['other_ids'] } }),
         record: async () => true,
       },
