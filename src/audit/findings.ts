@@ -105,6 +105,13 @@ const table = {
     message: ({ last }: { last: number }) =>
       `is not the first: the segments before it, up to record ${last}, are missing, and no seal says that they were retired`,
   },
+  'records-retired': {
+    note: true,
+    cause: 'A search reaches back to before the log begins: earlier records were removed for their age.',
+    remedy: 'Search in the copies of the log that you keep.',
+    message: ({ first, opened }: { first: number; opened: string }) =>
+      `the log begins with record ${first}, at ${opened}: earlier records were removed for their age`,
+  },
   'retired-altered': {
     cause: 'A segment had an integrity error when it was removed for its age.',
     message: ({ segment, altered }: { segment: string; altered: string }) =>

@@ -79,6 +79,9 @@ describe('prove', () => {
     await cp(original, directory, { recursive: true });
     const names = (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
     for (const name of names.slice(0, -1)) await rm(join(directory, REPLICA, name));
+    await expect(prove({ directory, requestId: 'q1' })).rejects.toThrow(
+      `has no record of request q1; r1 begins with record ${Number.parseInt(names.at(-1) ?? '', 10)}; audit verify`,
+    );
     expect(
       checkProof(JSON.stringify(await prove({ directory, requestId: 'q19' })), keys).records,
     ).toHaveLength(1);

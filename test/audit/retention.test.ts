@@ -1,9 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { zstdCompressSync } from 'node:zlib';
 import { expect, test } from '@jest/globals';
-import { auditKeys } from '../../src/audit/keys.ts';
+import type { PlacedFinding } from '../../src/audit/findings.ts';
+import { type AuditKeys, auditKeys } from '../../src/audit/keys.ts';
+import type { Query } from '../../src/audit/reader/query.ts';
+import { search } from '../../src/audit/reader/search.ts';
+import { searchInThread } from '../../src/audit/reader/search-thread.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -20,6 +24,14 @@ import { until } from '../support/until.ts';
 const folder = useFolders();
 const DAY_MS = 86_400_000;
 const NOBODY = 65_534;
+
+async function searched(directory: string, keys: readonly [AuditKeys, ...AuditKeys[]], query: Query = {}) {
+  const errors: PlacedFinding[] = [];
+  const said: PlacedFinding[] = [];
+  const report = { onUnreadable: (found: PlacedFinding) => errors.push(found), onNote: said.push.bind(said) };
+  for await (const _ of search({ directory, keys, query, onBytes: () => undefined, ...report }));
+  return { errors, said };
+}
 
 test('a header that was changed does not make older segments old enough to be removed', async () => {
   const directory = await folder();
@@ -63,6 +75,13 @@ test('the first retirement after a change of the key finds nothing missing that 
   const changed = await openTestAudit(directory, { key: new Secret(other), segment: keeping });
   await recordAccess(changed.audit);
   await changed.audit.close();
+  const [key, later] = [auditKeys(new Secret(AUDIT_KEY)), auditKeys(new Secret(other))];
+  for (const atHand of [[later], [later, key]] as const) {
+    const { errors, said } = await searched(directory, atHand);
+    // A search without the former key says that.
+    expect(errors.filter(({ kind }) => kind !== 'segment-unchecked')).toEqual([]);
+    expect(said).toMatchObject([{ kind: 'records-retired', facts: { first: 3 } }]);
+  }
   const next = await openTestAudit(directory, {
     key: new Secret(other),
     segment: { ...keeping, keep: 0 },
@@ -72,6 +91,48 @@ test('the first retirement after a change of the key finds nothing missing that 
   const keys = [AUDIT_KEY, other].map((key) => auditKeys(new Secret(key)));
   const { alterations, notes } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
   expect([alterations, notes]).toMatchObject([[], [{ kind: 'retired-unchecked' }]]);
+});
+
+test('a search that reaches back to before the log begins says that records were retired', async () => {
+  const directory = await folder();
+  const names = async (): Promise<string[]> =>
+    (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+  const segment = { size: 1, age: DAY_MS, keep: DAY_MS };
+  const first = await openTestAudit(directory, { segment });
+  for (let count = 0; count < 2; count += 1) await recordAccess(first.audit);
+  await first.audit.close();
+  const retiring = await openTestAudit(directory, { segment: { ...segment, size: 2 ** 28, keep: 0 } });
+  await until(async () => (await names()).length === 1);
+  await retiring.audit.close();
+  const [oldest = ''] = await names();
+  const text = await segmentText(directory, oldest);
+  const opened = /"opened":"([^"]+)"/.exec(text)?.[1] ?? '';
+  const facts = { first: Number.parseInt(oldest, 10), opened };
+  const retired = { replica: REPLICA, segment: '', kind: 'records-retired', facts };
+  const before = { since: '2020-01-01T00:00:00.000Z', until: '2020-01-02T00:00:00.000Z' };
+  const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+  // A record says it, and no header does yet.
+  expect(text).not.toContain('"retired"');
+  expect(await searched(directory, keys)).toMatchObject({ errors: [], said: [retired] });
+  const last = await openTestAudit(directory, { segment });
+  for (let count = 0; count < 2; count += 1) await recordAccess(last.audit);
+  await last.audit.close();
+  expect(await searched(directory, keys, before)).toMatchObject({ errors: [], said: [retired] });
+  expect(await searched(directory, keys, { since: opened })).toEqual({ errors: [], said: [] });
+  const scope = { directory, keys, keysDirectory: undefined, parameters: [], query: {} };
+  const notesOf = async (limit: number): Promise<readonly string[]> => {
+    const task = { kind: 'page', limit, after: undefined, budgetMs: 20_000 } as const;
+    return (await searchInThread(scope, task, new AbortController().signal)).notes;
+  };
+  // There are older results, so this page does not reach back to there.
+  expect(await notesOf(1)).toEqual([]);
+  expect(await notesOf(100)).toEqual([
+    `r1: the log begins with record ${facts.first}, at ${opened}: earlier records were removed for their age [records-retired]`,
+  ]);
+  // What follows the segment does not say that it was retired, too.
+  await rm(join(directory, REPLICA, (await names())[0] ?? ''));
+  const missing = { kind: 'segment-missing', facts: { last: expect.any(Number) } };
+  expect(await searched(directory, keys, before)).toMatchObject({ errors: [missing], said: [] });
 });
 
 test('what a killed process left of a segment that it removed goes with the next start', async () => {

@@ -6,6 +6,7 @@ import {
   readdir,
   readFile,
   readlink,
+  rename,
   rm,
   stat,
   truncate,
@@ -456,6 +457,31 @@ describe('a search over many segments', () => {
       notes: [],
     });
   });
+
+  test.each([
+    ['is gone', 'segment-out-of-order', 3, (path: string) => rm(path)],
+    [
+      'is empty',
+      'segment-unsealed',
+      2,
+      (path: string) => rename(path, `${path}.away`).then(() => writeFile(path.replace('.zst', ''), '')),
+    ],
+  ])(
+    'reports a segment in the middle that %s, whatever time is asked for',
+    async (_title, kind, at, change) => {
+      const directory = await folder();
+      await manySegments(directory);
+      const segments = (await readdir(join(directory, REPLICA)))
+        .filter((name) => name.endsWith('.zst'))
+        .sort();
+      await change(join(directory, REPLICA, segments[1] ?? ''));
+      const segment = expect.stringMatching(new RegExp(`^0+${at}\\.jsonl`));
+      for (const query of [{}, { until: '2020-01-01T00:00:00.000Z' }]) {
+        const { ids, errors } = await found(directory, query);
+        expect([ids.includes(`${REPLICA}-b`), errors]).toMatchObject([false, [{ segment, kind }]]);
+      }
+    },
+  );
 
   test('reports a record of another key that is none of a gateway', async () => {
     const directory = await folder();

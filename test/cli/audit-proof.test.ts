@@ -184,7 +184,9 @@ test('audit prove says why there is no proof', async () => {
   const { status, stderr } = await gateway(['audit', 'prove', 'q9', '--directory', log]);
   expect([status, stderr]).toEqual([
     1,
-    expect.stringMatching(/^the audit log in \/.* has no record of request q9$/m),
+    expect.stringMatching(
+      /^the audit log in \/.* has no record of request q9; audit verify shows whether records are missing$/m,
+    ),
   ]);
   const numbers = await gateway(['audit', 'prove', 'q1', '--directory', log, '--record', '0']);
   expect([numbers.status, numbers.stderr]).toEqual([

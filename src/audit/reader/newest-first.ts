@@ -3,7 +3,13 @@ import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ } from '../segments/segment.ts';
 import { type Found, LATEST, type Query, timeOf } from './query.ts';
-import { type ReadOptions, type SearchedSegment, sealedBlocks, searchedSegments } from './sealed-blocks.ts';
+import {
+  checkBeginning,
+  type ReadOptions,
+  type SearchedSegment,
+  sealedBlocks,
+  searchedSegments,
+} from './sealed-blocks.ts';
 import { SearchJoin, type SearchOptions } from './search.ts';
 
 export interface PageOptions extends SearchOptions {
@@ -51,7 +57,11 @@ export async function searchPage(options: PageOptions): Promise<Page> {
     const isInTime = (): boolean => now() - begun <= budgetMs;
     records += await readSegment({ ...options, query }, segment, newest, isInTime);
   }
-  return newest.page(undefined, records);
+  const page = newest.page(undefined, records);
+  // Only the last page reaches back to there.
+  const folders = page.next === undefined ? await foldersIn(options.directory, query.replica) : [];
+  for (const folder of folders) await checkBeginning(options, folder, query);
+  return page;
 }
 
 /** The query without what is newer than the position. */

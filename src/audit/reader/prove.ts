@@ -45,13 +45,19 @@ interface Placed {
 export async function prove(options: ProveOptions): Promise<RequestProof> {
   const { directory, requestId, record } = options;
   const found: Placed[] = [];
+  const begun: string[] = [];
   for (const folder of await foldersIn(directory, options.replica)) {
+    const [oldest] = await segmentsIn(join(directory, folder));
+    if (oldest !== undefined && oldest.first > 1)
+      begun.push(`; ${folder} begins with record ${oldest.first}`);
     for await (const placed of recordsOf(directory, folder, requestId)) found.push(placed);
   }
   const wanted = found.filter(({ access }) => record === undefined || access === record);
   const [first] = wanted;
   if (first === undefined) {
-    throw new NotProvableError(`the audit log in ${directory} has no record of request ${requestId}`);
+    throw new NotProvableError(
+      `the audit log in ${directory} has no record of request ${requestId}${begun.join('')}; audit verify shows whether records are missing`,
+    );
   }
   const others = wanted.filter(({ folder, access }) => folder !== first.folder || access !== first.access);
   if (others.length > 0) {

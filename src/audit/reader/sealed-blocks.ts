@@ -1,12 +1,13 @@
 import { join } from 'node:path';
 import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
-import { type Finding, finding, type PlacedFinding } from '../findings.ts';
+import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { linesOf, lineType } from '../line.ts';
-import { ChainWalk, type WalkedBatch } from '../segments/chain-walk.ts';
+import { parseAdmin, type RetiredEnd } from '../segments/admin-records.ts';
+import { ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { type Segment, segmentsIn } from '../segments/segment.ts';
-import { readBlocks } from '../segments/segment-reader.ts';
+import { headerOf, readBlocks } from '../segments/segment-reader.ts';
 import { timeRangeOf } from '../segments/time-index.ts';
 import type { PseudonymReader } from './pseudonym-reader.ts';
 import { LATEST, type Query } from './query.ts';
@@ -31,8 +32,8 @@ export interface SearchedSegment {
   /** Name of its folder. */
   readonly replica: string;
   readonly segment: Segment;
-  /** True if a gateway may be writing to it. */
-  readonly isGrowing: boolean;
+  /** The segment that continues it; undefined: a gateway may be writing to it. */
+  readonly next: Segment | undefined;
   /** True if it may have records in the time range that is searched. */
   readonly isOverlapping: boolean;
   /** No record in it is newer. */
@@ -50,7 +51,6 @@ export async function* searchedSegments(
   const segments = await segmentsIn(folder);
   for (const [index, segment] of segments.entries()) {
     const next = segments[index + 1];
-    const isGrowing = next === undefined;
     // If the segment cannot be read, reading it reports that.
     const range =
       isDated && next !== undefined
@@ -58,8 +58,64 @@ export async function* searchedSegments(
         : undefined;
     const { from, to } = range ?? { from: '', to: LATEST };
     const isOverlapping = to !== '' && to >= since && (until === undefined || from < until);
-    yield { replica, segment, isGrowing, isOverlapping, to };
+    yield { replica, segment, next, isOverlapping, to };
   }
+}
+
+/**
+ * Reports that the log of a process begins after record 1, if the time range reaches back to before that.
+ * @throws Error if the folder cannot be read
+ */
+export async function checkBeginning(
+  options: ReadOptions,
+  replica: string,
+  { since = '' }: Pick<Query, 'since'>,
+): Promise<void> {
+  const folder = join(options.directory, replica);
+  const segments = await segmentsIn(folder);
+  const [oldest] = segments;
+  if (oldest === undefined || oldest.first === 1) return;
+  // What cannot be read is reported where it is searched; a running gateway may just have removed it.
+  const header = await headerOf(join(folder, oldest.name)).catch(reportDefect);
+  if (header === undefined || header.opened <= since) return;
+  const { first } = oldest;
+  const { opened, previous: hmac } = header;
+  const found = (await isRetired(options, replica, segments, { last: first - 1, hmac }))
+    ? finding('records-retired', { first, opened })
+    : finding('segment-missing', { last: first - 1 });
+  const segment = isNote(found) ? '' : oldest.name;
+  (isNote(found) ? options.onNote : options.onUnreadable)({ ...found, replica, segment, line: 0 });
+}
+
+/**
+ * True if the log says that the records before its oldest segment were removed for their age: in the newest segment, in
+ * its header or a record, or in the newest one of an earlier key, whose records the later process did not repeat.
+ */
+async function isRetired(
+  { directory, keys, onBytes }: ReadOptions,
+  replica: string,
+  segments: readonly Segment[],
+  end: RetiredEnd,
+): Promise<boolean> {
+  let isFound = false;
+  let key: string | undefined;
+  const find = ({ trust, header, admin, uncheckedAdmin }: WalkedBatch): boolean => {
+    const records = [...admin, ...uncheckedAdmin].map(({ line }) => parseAdmin(line));
+    const retired = records.filter((record) => record?.event === 'segment-retired');
+    const ends: (RetiredEnd | undefined)[] = [header?.retired, ...retired];
+    isFound = trust !== 'refused' && ends.some((each) => each?.last === end.last && each.hmac === end.hmac);
+    return isFound;
+  };
+  for (const { name, first } of segments.toReversed()) {
+    const file = join(directory, replica, name);
+    const header = await headerOf(file).catch(reportDefect);
+    if (header === undefined || header.key === key) continue;
+    const walk = new ChainWalk({ keys, replica, first });
+    await walkFile(walk, file, find, (count) => onBytes(count, 0)).catch(reportDefect);
+    if (isFound) return true;
+    if (walk.sealLineEnd > 0) ({ key } = header);
+  }
+  return false;
 }
 
 /** Whole lines under seals, possibly with the seals; valid until the next block is requested. */
@@ -78,6 +134,7 @@ export async function* blocksOf(
   replica: string,
   isIncomplete = (): boolean => false,
 ): AsyncGenerator<SealedBlock, void> {
+  await checkBeginning(options, replica, options.query);
   for await (const each of searchedSegments(options, replica, options.query)) {
     if (!each.isOverlapping && !isIncomplete()) {
       options.onSkipped?.(join(options.directory, replica, each.segment.name));
@@ -90,22 +147,40 @@ export async function* blocksOf(
   }
 }
 
-/** The lines of a segment that seals cover; reports what cannot be read or trusted of it. */
+/**
+ * The lines of a segment that seals cover; reports what cannot be read or trusted of it, and whether the next one
+ * continues it.
+ */
 export async function* sealedBlocks(
   options: ReadOptions,
-  { replica, segment, isGrowing }: SearchedSegment,
+  { replica, segment, next }: Pick<SearchedSegment, 'replica' | 'segment' | 'next'>,
 ): AsyncGenerator<SealedBlock, void> {
-  const { directory, keys, onBytes, onUnreadable, onNote } = options;
-  const report = (found: Finding): void => {
-    const isNote = found.kind === 'bytes-unsealed' && isGrowing;
-    (isNote ? onNote : onUnreadable)({ ...found, replica, segment: segment.name, line: 0 });
-  };
+  const { directory, keys, onUnreadable, onNote } = options;
   const walk = new ChainWalk({ keys, replica, first: segment.first, mostErrors: Number.POSITIVE_INFINITY });
+  let isRead = true;
+  const report = (found: Finding, name = segment.name): void => {
+    const isEnd = found.kind === 'bytes-unsealed' && next === undefined;
+    if (found.kind === 'segment-unreadable') isRead = false;
+    (isEnd ? onNote : onUnreadable)({ ...found, replica, segment: name, line: 0 });
+  };
+  yield* walkedBlocks(options, join(directory, replica, segment.name), walk, report);
+  if (next === undefined || !isRead || walk.isOver) return;
+  if (walk.sealLineEnd === 0) return report(finding('segment-unsealed'));
+  const gap = await gapBefore(join(directory, replica, next.name), walk);
+  if (gap !== undefined) report(gap, next.name);
+}
+
+async function* walkedBlocks(
+  { onBytes }: ReadOptions,
+  file: string,
+  walk: ChainWalk,
+  report: (found: Finding) => void,
+): AsyncGenerator<SealedBlock, void> {
   let isUnchecked = false;
   /** Records that no seal covers as they are. */
   let altered = 0;
   try {
-    for await (const { bytes, stored } of wholeBlocks(join(directory, replica, segment.name), report)) {
+    for await (const { bytes, stored } of wholeBlocks(file, report)) {
       onBytes(bytes.length, stored);
       const batches = walk.walk(bytes);
       for (const { trust, lines } of batches) if (trust === 'refused') altered += countRecords(lines);
@@ -120,6 +195,15 @@ export async function* sealedBlocks(
   } finally {
     if (altered > 0) report(finding('records-altered', { records: altered }));
   }
+}
+
+/** Why the next segment does not continue the one that was read; undefined: it does, or has to be read for that. */
+async function gapBefore(file: string, { state }: ChainWalk): Promise<Finding | undefined> {
+  const next = await headerOf(file).catch(reportDefect);
+  if (next === undefined) return undefined;
+  const { first, previous } = next;
+  if (first !== state.nextSeq) return finding('segment-out-of-order', { first, expected: state.nextSeq });
+  return previous === state.previous ? undefined : finding('chain-broken');
 }
 
 /** The blocks of a segment that end with a seal; reports what cannot be read, and what follows the last seal. */

@@ -138,8 +138,10 @@ async function optionsOf(
     parameters,
     onUndecided: notes.undecided.add,
     onUnreadable: (finding) => notes.add(findingText(finding)),
-    // An incomplete end of a log that is being written is not a finding.
-    onNote: () => undefined,
+    onNote: (finding) => {
+      // The end of a log that is being written says nothing about it.
+      if (finding.kind !== 'bytes-unsealed') notes.add(findingText(finding));
+    },
   };
 }
 
