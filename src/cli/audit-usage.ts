@@ -1,5 +1,6 @@
 import { type Command, Option } from 'commander';
 import type { UsageRow } from '../audit/reader/results.ts';
+import { UndecidedRequests } from '../audit/reader/undecided.ts';
 import {
   countUsage,
   DEFAULT_FIELDS,
@@ -57,11 +58,13 @@ async function runUsage(io: Io, options: UsageArguments): Promise<ExitStatus> {
   using log = await openLog(io, options);
   const { by = usageFields(DEFAULT_FIELDS) } = options;
   const { deployments } = await loadConfig(options.config);
-  const usage = await countUsage({ ...log.options, by, lists: identifierLists(deployments) });
+  const lists = identifierLists(deployments);
+  const undecided = new UndecidedRequests();
+  const usage = await countUsage({ ...log.options, by, lists, onUndecided: undecided.add });
   log.reading.hide();
   await print(io, textOf(usage, options));
   if (usage.total.requests === 0) note(io, await log.nothing('no request'));
-  for (const line of usageNotes(usage)) note(io, line);
+  for (const line of [...undecided.notes, ...usageNotes(usage)]) note(io, line);
   return log.reading.status;
 }
 

@@ -28,6 +28,7 @@ import {
   type Query,
 } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
+import { searchInThread } from '../../src/audit/reader/search-thread.ts';
 import type { Undecided } from '../../src/audit/reader/undecided.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
@@ -62,8 +63,8 @@ async function found(directory: string, query: Query, keys: AllKeys = [key]) {
     onUnreadable: (finding) => errors.push(finding),
     onNote: (finding) => notes.push(finding),
     parameters: ['ids', 'token'],
-    onUndecided: (reason) => {
-      seen.undecided[reason] = (seen.undecided[reason] ?? 0) + 1;
+    onUndecided: (reason, requests) => {
+      seen.undecided[reason] = (seen.undecided[reason] ?? 0) + requests;
     },
   })) {
     if ('access' in each) results.push(each);
@@ -263,6 +264,38 @@ describe('a search', () => {
   ];
   test.each(undecided)('counts requests that may match: %s', async (_title, query, counts) => {
     expect((await found(directory, query)).undecided).toEqual(counts);
+  });
+
+  test('counts refusals that have no record, where they may match', async () => {
+    const own = await folder();
+    const { audit } = await openTestAudit(own);
+    const all = { requestId: 'q', status: 403, code: 'client-forbidden' };
+    await audit.adminWritten('refusals-left-out', { client: 'reporting', address: '192.0.2.7', count: 5 });
+    await recordAccess(audit, all);
+    await audit.adminWritten('refusals-left-out', { client: '', address: '', count: 3 });
+    await audit.close();
+    const counts = async (query: Query) => (await found(own, query)).undecided.leftOut ?? 0;
+    expect(await counts({})).toBe(8);
+    expect(await counts({ code: 'client-forbidden', id: 'A-1' })).toBe(8);
+    expect(
+      await counts({ client: 'reporting', address: ['192.0.2.7'], status: { from: 400, to: 499 } }),
+    ).toBe(8);
+    expect(await counts({ client: 'loader' })).toBe(3);
+    expect(await counts({ address: ['192.0.2.8'], site: 'journal-a' })).toBe(3);
+    const none: Query[] = [
+      { status: { from: 200, to: 299 } },
+      { code: '' },
+      { outcome: 'maintenance' },
+      { requestId: 'q' },
+      { kind: 'events' },
+      { since: '2099-01-01T00:00:00.000Z' },
+    ];
+    for (const query of none) expect([query, await counts(query)]).toEqual([query, 0]);
+    const scope = { directory: own, keys, keysDirectory: undefined, parameters: [], query: {} };
+    const task = { kind: 'usage', by: ['client'], lists: {}, maxRows: 10 } as const;
+    expect((await searchInThread(scope, task, new AbortController().signal)).notes).toEqual([
+      'The log leaves out 8 refusals of the gateway: too many came at once for a record of each.',
+    ]);
   });
 
   test('leaves requests out that ended otherwise as their record says, whatever they hold', async () => {

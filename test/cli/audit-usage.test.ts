@@ -1,5 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import type { AccessFacts } from '../../src/audit/record.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../config/texts.ts';
@@ -79,6 +79,17 @@ describe('audit usage', () => {
       total: { requests: 3, days: 1 },
       daily: [{ day: new Date().toISOString().slice(0, 10), requests: 3 }],
       namesOnly: [],
+    });
+  });
+
+  test('says how many refusals have no record', async () => {
+    const config = await place({ status: 403 });
+    const { audit } = await openTestAudit(join(dirname(config), 'log'));
+    await audit.adminWritten('refusals-left-out', { client: 'reporting', address: '192.0.2.7', count: 1 });
+    await audit.close();
+    expect(await usage(config, '--by', 'client')).toMatchObject({
+      status: 0,
+      stderr: 'the log leaves out 1 refusal of the gateway: too many came at once for a record of each\n',
     });
   });
 

@@ -1,5 +1,6 @@
 import { finding } from '../findings.ts';
 import { headOf, type LineHead, linesOf, NEWLINE } from '../line.ts';
+import { isPseudonym } from '../pseudonym.ts';
 import { foldersIn } from '../segments/segment.ts';
 import { ByteMatcher, hasEach, Pattern } from './byte-matcher.ts';
 import { NO_PSEUDONYMS, type PseudonymReader } from './pseudonym-reader.ts';
@@ -30,14 +31,15 @@ import type { Undecided } from './undecided.ts';
 
 const ACCESS_START = '"access":';
 const OUTCOME = new Pattern('"kind":"outcome"');
+const LEFT_OUT = new Pattern('"event":"refusals-left-out"');
 const RECORD_START = Buffer.from('\n{"seq":');
 
 export interface SearchOptions extends ReadOptions {
   readonly query: Query;
   /** Names of `audit.parameters`: an older record may have one by its name only. Left out: there are none. */
   readonly parameters?: readonly string[];
-  /** Called for a request that is not among the results, and may match: a value that counts cannot be read. */
-  readonly onUndecided?: (reason: Undecided) => void;
+  /** Called for requests that are not among the results, and may match: the log does not say what counts. */
+  readonly onUndecided?: (reason: Undecided, requests: number) => void;
   /** True: no result waits for its turn, so the end of a long response is found among any number of others. */
   readonly inAnyOrder?: boolean;
 }
@@ -132,6 +134,7 @@ export class SearchJoin {
   readonly #pseudonyms: PseudonymReader;
   readonly #events: boolean;
   readonly #requests: boolean;
+  readonly #refusals: boolean;
   readonly #matcher: ByteMatcher;
   /** The same with what ends requests, while one is open; and that only. */
   readonly #joiningMatcher: ByteMatcher;
@@ -158,10 +161,12 @@ export class SearchJoin {
     this.#pseudonyms = pseudonyms;
     this.#events = asksEvents(query);
     this.#requests = asksRequests(query);
+    this.#refusals = this.#requests && asksRefusals(query);
     this.#parameters = options.parameters ?? [];
     this.#all = patternsOf(query, this.#parameters, pseudonyms);
     this.#idTexts = query.id === undefined ? undefined : idPatterns(query.id, this.#parameters);
-    const patterns = this.#all[0] ?? [];
+    const [selective = []] = this.#all;
+    const patterns = this.#refusals && selective.length > 0 ? [...selective, LEFT_OUT] : selective;
     this.#matcher = new ByteMatcher(patterns);
     const event = `"kind":"admin","replica":${JSON.stringify(replica)},"event":`;
     this.#start = new Pattern(`${event}"start"`);
@@ -224,9 +229,13 @@ export class SearchJoin {
   }
 
   #readEvent({ seq }: LineHead, line: Buffer): void {
-    if (!this.#events) return;
+    const isLeftOut = this.#refusals && LEFT_OUT.indexIn(line) !== -1;
+    if (!this.#events && !isLeftOut) return;
     const event = this.#parse<EventLine>(seq, this.#pseudonyms.reveal(line.toString('utf8')));
-    if (event === undefined || !matchesEvent(this.#query, event)) return;
+    if (event === undefined) return;
+    const requests = isLeftOut ? leftOutIn(event, this.#query) : 0;
+    if (requests > 0) this.#options.onUndecided?.('leftOut', requests);
+    if (!this.#events || !matchesEvent(this.#query, event)) return;
     this.#open.set(seq, { found: { event }, giveUpAt: 0, settled: true });
   }
 
@@ -243,7 +252,7 @@ export class SearchJoin {
     }
     const verdict = matches(this.#query, access, this.#parameters);
     if (verdict === true) this.#add(head.seq, begun, access);
-    else if (verdict !== false && mayEnd(this.#query, access)) this.#options.onUndecided?.(verdict);
+    else if (verdict !== false && mayEnd(this.#query, access)) this.#options.onUndecided?.(verdict, 1);
   }
 
   #add(seq: number, begun: number, access: AccessRecord): void {
@@ -268,7 +277,7 @@ export class SearchJoin {
     const { access, outcome } = found;
     if (!hasEnded(this.#query, access, outcome)) return false;
     const verdict = hasText(this.#query, found, this.#parameters);
-    if (typeof verdict === 'string') this.#options.onUndecided?.(verdict);
+    if (typeof verdict === 'string') this.#options.onUndecided?.(verdict, 1);
     return verdict === true;
   }
 
@@ -314,6 +323,19 @@ export class SearchJoin {
     const found = finding('record-altered', { seq });
     this.#options.onUnreadable({ ...found, replica: this.#replica, segment: '', line: 0 });
   }
+}
+
+/** True if refusals without a record may match. With every request id they would, and hardly ever do. */
+function asksRefusals({ requestId, status, code, outcome }: Query): boolean {
+  return requestId === undefined && outcome === undefined && code !== '' && (status?.to ?? 599) >= 400;
+}
+
+/** Refusals that have no record, as this event says, and may be of the client and the address of the query. */
+function leftOutIn({ client: of, address: from, count }: EventLine, { client, address }: Query): number {
+  const isOfMany = of === '' && from === '';
+  const isOther = client !== undefined && client !== of;
+  const isElsewhere = address !== undefined && !address.includes(String(from)) && !isPseudonym(String(from));
+  return isOfMany || !(isOther || isElsewhere) ? Number(count) : 0;
 }
 
 function hasOutcome(found: Found): boolean {

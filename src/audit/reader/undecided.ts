@@ -1,15 +1,22 @@
-import { capitalized } from '../../base/units.ts';
+import { capitalized, count } from '../../base/units.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import type { AccessLine } from './results.ts';
 
-const CAUSES = {
-  cut: 'parameters were too long to be recorded whole',
-  hidden: 'values are pseudonyms whose key is destroyed or not at hand',
-  nameOnly: 'parameters have their names only, from before they were in audit.parameters',
+const mayMatch =
+  (cause: string) =>
+  (requests: number): string =>
+    `${count(requests, 'more request')} may match: ${cause}`;
+
+const CLAUSES = {
+  cut: mayMatch('parameters were too long to be recorded whole'),
+  hidden: mayMatch('values are pseudonyms whose key is destroyed or not at hand'),
+  nameOnly: mayMatch('parameters have their names only, from before they were in audit.parameters'),
+  leftOut: (requests: number): string =>
+    `the log leaves out ${count(requests, 'refusal')} of the gateway: too many came at once for a record of each`,
 } as const;
 
 /** Why the log does not say whether a request matches. */
-export type Undecided = keyof typeof CAUSES;
+export type Undecided = keyof typeof CLAUSES;
 
 /** What a search for an identifier says then. */
 export const NOT_RECORDED = 'no identifier is recorded now: audit.parameters is empty';
@@ -30,16 +37,13 @@ export function unreadParameters(
 export class UndecidedRequests {
   readonly #counts = new Map<Undecided, number>();
 
-  readonly add = (reason: Undecided): void => {
-    this.#counts.set(reason, (this.#counts.get(reason) ?? 0) + 1);
+  readonly add = (reason: Undecided, requests: number): void => {
+    this.#counts.set(reason, (this.#counts.get(reason) ?? 0) + requests);
   };
 
   /** Clauses about them. */
   get notes(): string[] {
-    return Array.from(this.#counts, ([reason, requests]) => {
-      const more = requests === 1 ? 'more request' : 'more requests';
-      return `${requests} ${more} may match: ${CAUSES[reason]}`;
-    });
+    return Array.from(this.#counts, ([reason, requests]) => CLAUSES[reason](requests));
   }
 
   get sentences(): string[] {

@@ -4,7 +4,7 @@ import { isPseudonym } from '../pseudonym.ts';
 import { csvLine, type FoundRequest, type Query } from './query.ts';
 import type { AccessLine, UsageCounts, UsageDay, UsageRow } from './results.ts';
 import type { ReadOptions } from './sealed-blocks.ts';
-import { search } from './search.ts';
+import { type SearchOptions, search } from './search.ts';
 
 /** The fields by which usage is grouped. */
 export const USAGE_FIELDS = [
@@ -300,7 +300,7 @@ function byRequests(a: Group, b: Group): number {
   return b.requests - a.requests || (a.values.join('\n') < b.values.join('\n') ? -1 : 1);
 }
 
-interface UsageOptions extends ReadOptions, UsageTableOptions {
+interface UsageOptions extends ReadOptions, UsageTableOptions, Pick<SearchOptions, 'onUndecided'> {
   /** Time range and replica. */
   readonly query: Pick<Query, 'since' | 'until' | 'replica'>;
 }
