@@ -1,4 +1,5 @@
 import { signatureFindings, timestampFindings, witnessFindings } from './head-findings.ts';
+import { searchFindings } from './search-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
@@ -104,13 +105,6 @@ const table = {
     cause: 'The oldest segments are missing, and no seal says that they were retired.',
     message: ({ last }: { last: number }) =>
       `is not the first: the segments before it, up to record ${last}, are missing, and no seal says that they were retired`,
-  },
-  'records-retired': {
-    note: true,
-    cause: 'A search reaches back to before the log begins: earlier records were removed for their age.',
-    remedy: 'Search in the copies of the log that you keep.',
-    message: ({ first, opened }: { first: number; opened: string }) =>
-      `the log begins with record ${first}, at ${opened}: earlier records were removed for their age`,
   },
   'retired-altered': {
     cause: 'A segment had an integrity error when it was removed for its age.',
@@ -275,27 +269,7 @@ const table = {
     message: ({ lines, bytes }: { lines: number; bytes: number }) =>
       `ends with ${lines} lines under no seal and ${bytes} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
   },
-  'records-altered': {
-    cause: 'A search left records out, since no seal covers them as they are.',
-    remedy: 'Run `audit verify`.',
-    message: ({ records }: { records: number }) =>
-      `${records} records are not as a seal covers them, and left out: run audit verify`,
-  },
-  'record-altered': {
-    cause: 'A search found a record that cannot be read as JSON.',
-    remedy: 'Run `audit verify`.',
-    message: ({ seq }: { seq: number }) => `record ${seq} was changed: run audit verify`,
-  },
-  'segment-unchecked': {
-    cause: 'A search did not check the seals of a segment, since it lacks the key.',
-    remedy: 'Give the key with `--key`.',
-    message: ({ key }: { key: string }) => `is sealed with key ${key}, and not checked: give it as --key`,
-  },
-  'bytes-unsealed': {
-    cause: 'A search left bytes out at the end of a segment, since no seal covers them.',
-    remedy: 'Run `audit verify`. In the newest segment it is a note: the gateway is writing, or was killed.',
-    message: ({ bytes }: { bytes: number }) => `${bytes} bytes at its end are under no seal, and left out`,
-  },
+  ...searchFindings,
   'segment-gone': {
     cause: 'The segment that a running gateway writes was removed or renamed, alone or with its folder.',
     message: () => 'is gone',

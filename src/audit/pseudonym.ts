@@ -11,8 +11,9 @@ import { Secret } from '../base/secret.ts';
 /** The values that a key hides: those of a month, of a client, or of an address. */
 export type KeyScope = 'month' | 'client' | 'address';
 
-/** The beginning of every pseudonym, with the quote of its JSON string. */
-export const PSEUDONYM_START = '"ps1:';
+/** The beginning of every pseudonym, and with the quote of its JSON string. */
+export const PSEUDONYM_MARK = 'ps1:';
+export const PSEUDONYM_START = `"${PSEUDONYM_MARK}`;
 const PSEUDONYM = /^ps1:[\w-]{12}:[\w-]{24,2200}$/;
 /** As a whole string, or behind the name of a criterion of a search. */
 const PSEUDONYMS_IN_JSON = /(["=])ps1:([\w-]{12}):([\w-]{24,2200})"/g;
@@ -119,7 +120,7 @@ export function hasPseudonym(text: string): boolean {
 
 /** Replaces the pseudonyms in a JSON text that keys made by their values; others stay. `keyOf`: the key with that id. */
 export function revealJson(text: string, keyOf: (id: string) => PseudonymKey | undefined): string {
-  if (!text.includes('ps1:')) return text;
+  if (!text.includes(PSEUDONYM_MARK)) return text;
   return text.replace(PSEUDONYMS_IN_JSON, (pseudonym, before: string, id: string, data: string) => {
     const value = keyOf(id)?.reveal(data);
     return value === undefined ? pseudonym : before + JSON.stringify(value).slice(1);

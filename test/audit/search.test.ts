@@ -522,12 +522,14 @@ describe('a search over many segments', () => {
     const other = auditKeys(new Secret('f'.repeat(64)));
     const opened = '2026-03-01T00:00:00.000Z';
     const header = headerLine({ replica: REPLICA, first: 1, previous: GENESIS, key: other.id, opened });
-    const lines = header + recordLine(1, opened, '"kind":"access","parameters":7}');
+    const number = recordLine(2, opened, '"kind":"access","parameters":{"ids":7},"cut":true}');
+    const lines = header + recordLine(1, opened, '"kind":"access","parameters":7}') + number;
     const chain = { replica: REPLICA, previous: GENESIS };
-    const seal = sealFor(other, chain, { first: 1, last: 1 }, Buffer.from(lines));
+    const seal = sealFor(other, chain, { first: 1, last: 2 }, Buffer.from(lines));
     await writeFile(join(directory, REPLICA, FIRST), lines + sealLine(seal));
-    const { ids, errors } = await found(directory, {});
-    expect(ids).toEqual([]);
+    expect(await found(directory, { id: 'A-1' })).toMatchObject({ ids: [], undecided: { cut: 1 } });
+    const { results, errors } = await found(directory, {});
+    expect(results).toHaveLength(1);
     expect(errors).toMatchObject([
       { kind: 'segment-unchecked', facts: { key: other.id } },
       { replica: REPLICA, kind: 'record-altered', facts: { seq: 1 } },
