@@ -1,5 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
-import { brotliDecompressSync, constants, gunzipSync, inflateSync } from 'node:zlib';
+import { brotliDecompressSync, constants, gunzipSync, inflateRawSync, inflateSync } from 'node:zlib';
 import type { Clock } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
 import { getOrInsert } from '../base/maps.ts';
@@ -22,6 +22,9 @@ const BROTLI = { finishFlush: constants.BROTLI_OPERATION_FLUSH, maxOutputLength:
 
 const identity: Decode = (bytes) => bytes;
 const gunzip: Decode = (bytes) => gunzipSync(bytes, ZLIB);
+/** Some servers leave out the zlib header (RFC 9110 §8.4.1.2), whose first byte names the method 8 (RFC 1950 §2.2). */
+const inflate: Decode = (bytes) =>
+  ((bytes[0] ?? 0) & 0x0f) === 8 ? inflateSync(bytes, ZLIB) : inflateRawSync(bytes, ZLIB);
 
 /** By content coding (RFC 9110 §8.4.1). */
 const DECODERS: ReadonlyMap<string, Decode> = new Map([
@@ -29,7 +32,7 @@ const DECODERS: ReadonlyMap<string, Decode> = new Map([
   ['identity', identity],
   ['gzip', gunzip],
   ['x-gzip', gunzip],
-  ['deflate', (bytes: Buffer) => inflateSync(bytes, ZLIB)],
+  ['deflate', inflate],
   ['br', (bytes: Buffer) => brotliDecompressSync(bytes, BROTLI)],
 ]);
 
