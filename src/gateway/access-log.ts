@@ -25,6 +25,7 @@ export interface AccessEntry {
   readonly status: number;
   /** Bytes of the response body. */
   readonly bytes: number;
+  /** As its bytes were sent, in Latin-1, as the next one. */
   readonly referer: string | undefined;
   readonly userAgent: string | undefined;
 }
@@ -114,17 +115,17 @@ function fileOf(target: AccessTarget | undefined): string | 1 | undefined {
   return target === 'stdout' ? 1 : target?.file;
 }
 
-/** Escapes as httpd does: a client must not be able to end the field or the line. */
+/** Escapes Latin-1 as httpd does: a client must not be able to end the field or the line. */
 function escaped(text: string): string {
   return text
     .slice(0, LONGEST_PART)
-    .replaceAll(/["\\]|[^ -~]/gu, (character) =>
-      character === '"' || character === '\\' ? `\\${character}` : hexBytes(character),
+    .replaceAll(/["\\]|[^ -~]/g, (character) =>
+      character === '"' || character === '\\' ? `\\${character}` : hexByte(character),
     );
 }
 
-function hexBytes(character: string): string {
-  return [...Buffer.from(character)].map((byte) => `\\x${byte.toString(16).padStart(2, '0')}`).join('');
+function hexByte(character: string): string {
+  return `\\x${character.charCodeAt(0).toString(16).padStart(2, '0')}`;
 }
 
 /** Most bytes that wait for a slow disk or reader; later lines are lost. */

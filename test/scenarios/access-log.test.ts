@@ -49,6 +49,15 @@ describe('log.access', () => {
     expect(second).toContain(` 404 ${Buffer.byteLength(refusal)} `);
   });
 
+  test('has each byte of a field that is not ASCII as it was sent', async () => {
+    const file = join(await folder(), 'access.log');
+    const { get } = await startScene({ settings, top: { log: { access: { file } } } });
+    // U+00E9 in Latin-1, and U+20AC in UTF-8.
+    const headers = { 'user-agent': 'R\xe9 \xe2\x82\xac' };
+    await (await get('/nowhere', { headers })).text();
+    expect((await lines(file, 1))[0]).toMatch(/"R\\xe9 \\xe2\\x82\\xac"$/);
+  });
+
   test('has a line for a message that is no request', async () => {
     const file = join(await folder(), 'access.log');
     const { gateway } = await startScene({ settings, top: { log: { access: { file } } } });
