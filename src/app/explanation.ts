@@ -73,7 +73,8 @@ export function explain(
   let deployment = '';
   try {
     checkRequestLine(method, target, sharedSettings(config.listen).limits.headerSize);
-    bodyFraming(headers, '1.1');
+    const framing = bodyFraming(headers, '1.1');
+    if (framing instanceof GatewayError) throw framing;
     hostOf({ httpVersion: '1.1', headers: ['Host', host] });
     const parsed = parseTarget(target, host);
     checkMethod({ method, headers });

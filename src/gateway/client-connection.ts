@@ -274,7 +274,8 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #end(exchange: ClientExchange): void {
     this.refuseRest();
     // Closing while bytes of the client are unread resets the connection, and the client can lose the response.
-    if (!this.#hasSurplus && exchange.isComplete) this.#socket.destroySoon();
+    const { isComplete, request } = exchange;
+    if (!this.#hasSurplus && isComplete && request.refusal === undefined) this.#socket.destroySoon();
     else lingerOn(this.#socket.end());
   }
 

@@ -159,6 +159,7 @@ export class Gateway {
 
   /** Checks everything that does not depend on the client. */
   #check({ exchange: { request }, record }: Relay, listener: number): Target {
+    if (request.refusal !== undefined) throw request.refusal;
     const host = hostOf(request);
     if (this.#deps.audit.refusing) throw auditUnavailable();
     if (this.#refusing) {
@@ -259,6 +260,8 @@ export class Gateway {
     // The connection is closed for further requests before the record is written, so that none is read
     // meanwhile.
     endIfLast(exchange, failure, this.#plane.isEnding, record.client !== '');
+    // It was refused before its target was parsed.
+    if (record.target === '') record.target = pathOf(exchange.request.target);
     const error = await this.#recordFailure(failure, record);
     if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();
     this.errors.add(record.deployment, error, record.requestId);

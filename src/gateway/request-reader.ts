@@ -47,6 +47,8 @@ export interface RequestHead {
   readonly isPersistent: boolean;
   /** True if the client waits for 100 Continue before it sends its body (RFC 9110 §10.1.1). */
   readonly expectsContinue: boolean;
+  /** The head is whole, but its request is refused with this, and no byte behind it is read. */
+  readonly refusal: GatewayError | undefined;
 }
 
 /**
@@ -70,31 +72,36 @@ function unknownMethod(): GatewayError {
 /**
  * Reads a head, from its request line to the end of its last field line. It refuses framing that two servers could read
  * differently, which makes request smuggling possible.
- * @throws MalformedMessage; GatewayError `bad-request`, `not-implemented`
+ * @throws MalformedMessage; GatewayError `not-implemented` for a method that is too long to be read
  */
 export function requestHead(text: string): RequestHead {
   if (!REQUEST_LINE.test(text)) throw badRequestLine(text);
   const methodEnd = text.indexOf(' ');
+  if (methodEnd >= START_LENGTH) throw unknownMethod();
   const lineEnd = text.indexOf('\r', methodEnd);
   const method = text.slice(0, methodEnd);
   const target = text.slice(methodEnd + 1, lineEnd - VERSION_LENGTH);
   const headers = fieldLines(text, lineEnd + CRLF_LENGTH);
-  // Malformed lines count first: they are seen before the head has come whole.
-  if (!KNOWN.has(method)) throw unknownMethod();
   const isHttp11 = text[lineEnd - 1] === '1';
   const httpVersion = isHttp11 ? '1.1' : '1.0';
+  // Malformed lines count first: they are seen before the head has come whole.
+  const framing = KNOWN.has(method) ? bodyFraming(headers, httpVersion) : unknownMethod();
+  const refusal = framing instanceof GatewayError ? framing : undefined;
   const expectation = isHttp11 ? joinedValue(headers, 'expect') : undefined;
   return {
     method,
     target,
     httpVersion,
     headers,
-    body: bodyFraming(headers, httpVersion),
+    body: framing instanceof GatewayError ? 0 : framing,
     // A proxy does not know whether another proxy in between passed on a Connection that it did not understand (RFC 9112
     // §9.3, appendix C.2.2).
     isPersistent:
-      persists(joinedValue(headers, 'connection') ?? '', isHttp11) && (isHttp11 || target.startsWith('/')),
+      refusal === undefined &&
+      persists(joinedValue(headers, 'connection') ?? '', isHttp11) &&
+      (isHttp11 || target.startsWith('/')),
     expectsContinue: expectation !== undefined && CONTINUE.test(expectation),
+    refusal,
   };
 }
 
@@ -110,26 +117,24 @@ export function checkRequestLine(method: string, target: string, mostHead: numbe
   if (read !== line) throw new GatewayError('bad-request', MALFORMED['start-line']);
 }
 
-/** @throws GatewayError if two servers could read the end of the body differently */
-export function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming {
+/** Returns the framing of a body, or the refusal if two servers could read its end differently. */
+export function bodyFraming(headers: RawHeaders, httpVersion: string): BodyFraming | GatewayError {
   const coding = joinedValue(headers, 'transfer-encoding');
   const length = joinedValue(headers, 'content-length');
   if (coding === undefined) return length === undefined ? 0 : lengthOf(length);
   // RFC 9112 §6.1: such framing is faulty.
-  if (httpVersion === '1.0') throw badFraming('An HTTP/1.0 request cannot have Transfer-Encoding.');
+  if (httpVersion === '1.0') return badFraming('An HTTP/1.0 request cannot have Transfer-Encoding.');
   if (coding.toLowerCase() !== 'chunked') {
     const detail = 'The only supported Transfer-Encoding is chunked.';
     // RFC 9112 §6.1; without chunked at the end, or with chunked twice, the framing is faulty (§6.3).
-    throw OTHER_CODINGS.test(coding) ? new GatewayError('not-implemented', detail) : badFraming(detail);
+    return OTHER_CODINGS.test(coding) ? new GatewayError('not-implemented', detail) : badFraming(detail);
   }
-  if (length !== undefined) throw badFraming('A request cannot have Content-Length and Transfer-Encoding.');
+  if (length !== undefined) return badFraming('A request cannot have Content-Length and Transfer-Encoding.');
   return 'chunked';
 }
 
-function lengthOf(value: string): number {
-  const length = contentLength(value);
-  if (length === undefined) throw badFraming('Content-Length is not one number (RFC 9110 §8.6).');
-  return length;
+function lengthOf(value: string): number | GatewayError {
+  return contentLength(value) ?? badFraming('Content-Length is not one number (RFC 9110 §8.6).');
 }
 
 function badFraming(detail: string): GatewayError {

@@ -34,7 +34,7 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   deployment = '';
   site = '';
   operation = '';
-  /** The request target, once it is parsed. */
+  /** The request target, once it is parsed; its path alone, if it is refused before. */
   target = '';
   /** Outcome of the upstream's response, a name of the configuration. */
   outcome = '';
@@ -226,8 +226,9 @@ export function logRequest(log: Log, record: RequestRecord, path: string, end: R
   const { requestId, client, address, deployment, operation, method, outcome, wouldRefuse } = record;
   const durationMs = Math.round(end.durationMs * 1000) / 1000;
   const found = { ...(outcome !== '' && { outcome }), ...(wouldRefuse !== '' && { wouldRefuse }) };
+  const shown = path.slice(0, LONGEST_PATH);
   log.info(
-    { requestId, client, address, deployment, operation, method, path, ...end, durationMs, ...found },
+    { requestId, client, address, deployment, operation, method, path: shown, ...end, durationMs, ...found },
     'request',
   );
 }
@@ -235,7 +236,7 @@ export function logRequest(log: Log, record: RequestRecord, path: string, end: R
 /** Returns the path alone, which begins with a slash: anything before it can hold a password. */
 export function pathOf(target: string): string {
   const [, path = ''] = /^(?:[a-z][a-z0-9+.-]*:\/\/[^/?]*)?(\/[^?]*|\*$)/i.exec(target) ?? [];
-  return path.slice(0, LONGEST_PATH);
+  return path;
 }
 
 /** Errors without a deployment that are no failure: another replica serves the request, or no gateway does. */

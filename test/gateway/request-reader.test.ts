@@ -30,7 +30,10 @@ function read(bytes: string, cuts: readonly number[] = []): Reading {
   const requests: Read[] = [];
   const last = (): Read => requests.at(-1) as Read;
   const reader = new RequestReader(MOST_HEAD, {
-    onHead: (head) => requests.push({ head, body: '', isWhole: head.body === 0 }),
+    onHead: (head) => {
+      if (head.refusal !== undefined) throw head.refusal;
+      requests.push({ head, body: '', isWhole: head.body === 0 });
+    },
     onData: (chunk) => {
       expect(chunk.length).toBeGreaterThan(0);
       last().body += chunk.toString('latin1');
@@ -78,6 +81,7 @@ describe('a head', () => {
       body: 0,
       isPersistent: true,
       expectsContinue: false,
+      refusal: undefined,
     });
   });
 

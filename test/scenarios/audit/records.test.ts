@@ -3,7 +3,7 @@ import { endsProcess } from '../../../src/audit/segments/admin-records.ts';
 import { auditOptions, recordsIn, useFolders } from '../../support/audit-log.ts';
 import { closedAtEnd } from '../../support/closing.ts';
 import { type RunningGateway, startGateway } from '../../support/gateway.ts';
-import { RawClient } from '../../support/raw-client.ts';
+import { RawClient, valuesOf } from '../../support/raw-client.ts';
 import { authors, startScene } from '../../support/scene.ts';
 import { startRawUpstream } from '../../support/scripted-upstream.ts';
 import { until } from '../../support/until.ts';
@@ -74,6 +74,29 @@ test('records a refused credential and a malformed request', async () => {
   expect(records.find(({ event }) => event === 'credential-refused')).toMatchObject({
     deployment: 'submissions',
   });
+});
+
+test.each([
+  ['an unknown method', 'PROPFOO /a/b?c=d HTTP/1.1\r\nHost: a\r\n', 'PROPFOO', 'not-implemented'],
+  [
+    'a length and chunks',
+    'POST /a/b?c=d HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n',
+    'POST',
+    'bad-request',
+  ],
+  ['no host', 'GET http://user:pass@a/a/b?c=d HTTP/1.1\r\n', 'GET', 'bad-request'],
+])('records what was asked for by a request that is refused for %s', async (_title, head, method, code) => {
+  const directory = await folder();
+  const { gateway } = await startScene({ audit: auditOptions(directory) });
+  const client = await RawClient.open(gateway.port);
+  await client.send(`${head}X-Request-Id: mine\r\n\r\n`);
+  expect(valuesOf(await client.answer(), 'connection')).toEqual(['close']);
+  client.close();
+  await gateway.app.close();
+  const records = await recordsIn(directory);
+  expect(records.filter(({ kind }) => kind !== 'admin')).toMatchObject([
+    { requestId: 'mine', client: '', method, path: '/a/b', code },
+  ]);
 });
 
 test('holds back a large body for its record only', async () => {

@@ -236,6 +236,15 @@ describe('the request id', () => {
     ],
     ['OPTIONS * HTTP/1.1\r\nHost: x\r\n', 400, 'bad-request'],
     ['GET /echo HTTP/1.1\r\n', 400, 'bad-request'],
+    ['GET /echo HTTP/1.1\r\nHost: x\r\nHost: y\r\n', 400, 'bad-request'],
+    ['POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n', 400, 'bad-request'],
+    [
+      'POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n',
+      400,
+      'bad-request',
+    ],
+    ['POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n', 501, 'not-implemented'],
+    ['PROPFOO /echo HTTP/1.1\r\nHost: x\r\n', 501, 'not-implemented'],
     ['CONNECT upstream.example:443 HTTP/1.1\r\nHost: x\r\n', 405, 'connect-unsupported'],
   ] as const)('in the response to %j', (head, status, code) => {
     test('is the one that the client sent', async () => {

@@ -254,6 +254,18 @@ test('reads nothing behind it on the connection', async () => {
   expect(wire.simulator.counts('submissions').requests).toBe(requests);
 });
 
+test('takes the body that comes after the refusal of its head, whose connection a reset would end', async () => {
+  const client = await wire.connect();
+  const failed = new Promise((resolve) => client.socket.once('error', resolve));
+  await client.send(`PROPFOO /echo HTTP/1.1\r\n${HOST}Content-Length: 9\r\n\r\n`);
+  expectProblem(await client.answer(), 501, 'not-implemented');
+  await client.end();
+  for (const piece of ['one', 'two', 'end']) await client.send(piece);
+  client.socket.end();
+  const closed = new Promise((resolve) => client.socket.once('close', () => resolve('closed')));
+  expect(await Promise.race([failed, closed])).toBe('closed');
+});
+
 test('reads nothing behind a request that says close', async () => {
   const { requests } = wire.simulator.counts('submissions');
   const client = await wire.connect();
