@@ -18,7 +18,7 @@ import type { ConnectionOptions } from '../transport/connections.ts';
 import { type Egress, isOnThisHost } from '../transport/egress.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
-import { type DoctorDeps, ObservedConnections } from './observed-connections.ts';
+import { challengesOf, type DoctorDeps, ObservedConnections } from './observed-connections.ts';
 import { type Probe, probeOf } from './probe.ts';
 import { challengeFinding, clockFinding, connectionFinding, tlsFinding } from './upstream-findings.ts';
 
@@ -144,7 +144,7 @@ class Examination {
     return [...seen, ...ofCredentials.flat()];
   }
 
-  /** Asks with GET if the upstream does not support HEAD. */
+  /** Asks with GET if the upstream does not support HEAD, or leaves the challenge out of its response to it. */
   async #ask(probe: Probe): Promise<Asked> {
     const { connections, cancellation } = this.#deps;
     const send = (method: string): Promise<UpstreamResponse> => {
@@ -156,8 +156,10 @@ class Examination {
     let noHead = 'HEAD closes the connection';
     try {
       const response = await send(method);
-      if (!METHOD_REFUSED.has(response.status)) return { response, method, noHead: undefined };
-      noHead = `HEAD gets HTTP ${response.status}`;
+      const { status } = response;
+      const isUnasked = status === 401 && challengesOf(response).length === 0;
+      if (!METHOD_REFUSED.has(status) && !isUnasked) return { response, method, noHead: undefined };
+      noHead = `HEAD gets HTTP ${status}${isUnasked ? ' without a challenge' : ''}`;
     } catch (error) {
       if (connectionFinding(error).problem !== 'connection-broken') throw error;
     }

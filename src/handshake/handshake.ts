@@ -175,14 +175,7 @@ class Handshake {
       return this.#afterLoss(result, 'ask', method);
     }
     if (method !== undefined) budget.isHttp11 = result.isHttp11;
-    if (isChallenge(this.#account, result)) {
-      this.#account.metrics.upstreamAttempts.challenged.inc();
-      const challenge = chooseChallenge(this.#account, result);
-      if (challenge === undefined) throw noDigest();
-      if (!budget.bodySent) return this.#answer(challenge, result);
-      this.#leave(challenge, result);
-      throw cannotRepeat();
-    }
+    if (isChallenge(this.#account, result)) return this.#challenged(result);
     if (method === undefined) {
       if (this.#pending !== undefined) pool.unchallenged(this.#pending);
       return result;
@@ -190,6 +183,21 @@ class Handshake {
     await discard(this.#account, result);
     this.#askWith = this.#methodsAfter(result);
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
+  }
+
+  /** The step after a 401 to a request without authentication. */
+  #challenged(response: UpstreamResponse): Step {
+    this.#account.metrics.upstreamAttempts.challenged.inc();
+    const challenge = chooseChallenge(this.#account, response);
+    if (challenge === undefined) {
+      // Some servers leave the challenge out of their response to HEAD.
+      this.#askWith = this.#askWith.slice(1);
+      if (this.#askWith.length === 0) throw noDigest();
+      return 'ask';
+    }
+    if (!this.#request.budget.bodySent) return this.#answer(challenge, response);
+    this.#leave(challenge, response);
+    throw cannotRepeat();
   }
 
   /** Sends the request with this nonce, unless the version is in doubt or the nonce is no longer good. */

@@ -439,6 +439,7 @@ describe('a server that does not support HEAD', () => {
     ['closes the connection', 'HEAD closes the connection', closes],
     ['responds with 405', 'HEAD gets HTTP 405', responds(405)],
     ['responds with 501', 'HEAD gets HTTP 501', responds(501)],
+    ['responds with a bare 401', 'HEAD gets HTTP 401 without a challenge', responds(401)],
   ])('and %s is asked with GET', async (_case, reason, onHead) => {
     const asked: (string | undefined)[] = [];
     const upstream = await startUpstream((request, response) => {

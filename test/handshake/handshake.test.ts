@@ -511,6 +511,7 @@ describe('a body that is not kept', () => {
   test.each([
     ['is not supported', answered(405), ''],
     ['finds nothing', answered(404), ''],
+    ['gets a 401 without a challenge', unauthorized(), ''],
     ['breaks the connection', lost(), ' fresh'],
   ])('is asked for with the same method and no body if HEAD %s', async (_what, reply, fresh) => {
     const scene = new HandshakeScene();
@@ -518,6 +519,13 @@ describe('a body that is not kept', () => {
     expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', `POST /x${fresh}`, `POST /x n1:1${fresh}`]);
     expect([scene.messages[1]?.headers, scene.messages[1]?.body]).toEqual([['x-a', 'b'], null]);
+  });
+
+  test('is not sent if the same method gets no challenge either', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(unauthorized(), unauthorized('Basic realm="r"'));
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-no-digest');
+    expect(scene.sent).toEqual(['HEAD /x', 'POST /x']);
   });
 
   test('is sent with a known nonce if the upstream asks for nothing for the requests without it', async () => {
