@@ -29,9 +29,9 @@ export interface Challenge {
 
 /**
  * The most characters of each value of a challenge. They go back with every request: Tomcat takes 8 KiB for all
- * headers of a request together, Apache httpd for one.
+ * headers of a request together, Apache httpd for one. A nonce or an opaque can be a signed token.
  */
-const LONGEST = { realm: 1024, nonce: 1024, opaque: 1024 } as const;
+const LONGEST = { realm: 1024, nonce: 4096, opaque: 4096 } as const;
 
 /**
  * All usable Digest challenges in the field lines of one 401, in their order. A field line that is broken
@@ -96,6 +96,13 @@ export function lacksRealm(fieldLines: readonly string[]): boolean {
   return fieldLines
     .flatMap(offersOf)
     .some(({ scheme, parameters }) => scheme === 'digest' && !parameters.values.has('realm'));
+}
+
+/** True if a Digest challenge in these field lines, or a line, is longer than what is answered. Never throws. */
+export function exceedsLength(fieldLines: readonly string[]): boolean {
+  if (fieldLines.some((line) => line.length > BOUNDS.fieldLength)) return true;
+  const offers = fieldLines.flatMap(offersOf);
+  return offers.some(({ scheme, parameters }) => scheme === 'digest' && isTooLong(parameters.values));
 }
 
 /** A qop value that this client knows. */

@@ -100,6 +100,8 @@ const FAILURES = {
   'realm-missing':
     'Ask the operator of the upstream for a realm in its challenge: the gateway answers with an empty one, which the upstream may count as a failed log-in.',
   'challenge-unusable': 'Ask the operator of the upstream for a challenge with MD5, SHA-256 or SHA-512-256.',
+  'challenge-too-long':
+    'Ask the operator of the upstream for a nonce and an opaque of at most 4096 characters, a realm of at most 1024, and WWW-Authenticate of at most 16 KiB.',
   'algorithm-not-allowed': 'Add the algorithm that it offers to {digest.algorithms}, if you accept it.',
   'credential-refused':
     'Check user name and password of this credential, or ask the operator of the upstream; each further attempt may get this address locked out.',

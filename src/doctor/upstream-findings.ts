@@ -5,6 +5,7 @@ import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
   type Challenge,
   chooseChallenge,
+  exceedsLength,
   lacksRealm,
   offersScheme,
   parseChallenges,
@@ -142,6 +143,9 @@ export function challengeFinding(response: UpstreamResponse, allowed: readonly A
     );
   }
   if (chosen !== undefined) return described(chosen, usable.length);
+  if (usable.length === 0 && exceedsLength(lines)) {
+    return wrong('challenge', 'challenge-too-long', 'HTTP 401 with a challenge that is too long');
+  }
   if (!offersScheme(lines, 'digest')) {
     return wrong('challenge', 'no-digest', 'HTTP 401 without a Digest challenge');
   }

@@ -42,8 +42,8 @@ describe('parsing', () => {
     expect(parseAuthenticationInfo([field])).toEqual({ ...NOTHING, nextnonce: 'N' });
   });
 
-  test('takes a next nonce of 1024 characters, and not one more', () => {
-    const nonce = 'n'.repeat(1024);
+  test('takes a next nonce of 4096 characters, and not one more', () => {
+    const nonce = 'n'.repeat(4096);
     expect(parseAuthenticationInfo([`nextnonce="${nonce}"`])).toEqual({ ...NOTHING, nextnonce: nonce });
     expect(parseAuthenticationInfo([`nextnonce="${nonce}n"`])).toEqual(NOTHING);
   });

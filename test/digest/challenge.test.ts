@@ -139,8 +139,8 @@ describe('bounds', () => {
 
   test.each([
     ['realm', 1024],
-    ['nonce', 1024],
-    ['opaque', 1024],
+    ['nonce', 4096],
+    ['opaque', 4096],
   ])('%s of %i characters', (name, longest) => {
     const line = (length: number) => {
       const values = { realm: 'r', nonce: 'n', [name]: 'x'.repeat(length) };

@@ -383,6 +383,14 @@ describe('an answer to a request without authentication', () => {
     expect(await asked(status)).toEqual(['tls  plaintext', `challenge  ${problem}`]);
   });
 
+  test.each([
+    ['a nonce', `Digest realm="r", nonce="${'n'.repeat(4097)}"`],
+    ['a field', `Digest realm="r", nonce="n", domain="${'/'.repeat(16 * 1024)}"`],
+  ])('a challenge with %s that is too long', async (_case, line) => {
+    const found = await asked(401, { 'www-authenticate': line });
+    expect(found).toEqual(['tls  plaintext', 'challenge  challenge-too-long']);
+  });
+
   test('a challenge with an algorithm that nobody knows', async () => {
     const challenge = { 'www-authenticate': 'Digest realm="r", nonce="n", algorithm=SHA-1' };
     expect(await asked(401, challenge)).toEqual(['tls  plaintext', 'challenge  challenge-unusable']);
