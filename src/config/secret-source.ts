@@ -120,7 +120,9 @@ const next = (folder: string) =>
 /** Schema of a credential: a user name with a password or its hash, and optionally the next version. */
 export const credentialSchema = (folder: string) =>
   section({
-    username: source(folder).describe('The user name.'),
+    username: source(folder).describe(
+      'The user name. It and the password are sent in UTF-8 (NFC) only: an upstream that reads ISO-8859-1 refuses letters outside ASCII. The user name has to be ASCII there, and `ha1` the hash that the upstream expects.',
+    ),
     ...proof(folder),
     next: next(folder)
       .exactOptional()
