@@ -21,6 +21,7 @@ import {
   challengeFinding,
   connectionFinding,
   unavailableFinding,
+  unprovenFinding,
 } from './upstream-findings.ts';
 
 /**
@@ -152,9 +153,10 @@ export class CredentialExamination {
 
   /** True if the credential works, so that it can be used for more requests. */
   #judge(response: UpstreamResponse, siteProbe: SiteProbe): boolean {
-    const unavailable = unavailableFinding('credential', response.status);
-    if (unavailable !== undefined) {
-      this.#report(unavailable);
+    const { address } = this.#deps;
+    const unknown = unavailableFinding('credential', response.status) ?? unprovenFinding(response, address);
+    if (unknown !== undefined) {
+      this.#report(unknown);
       return false;
     }
     if (response.status !== 401 || !offersScheme(challengesOf(response), 'digest')) {

@@ -105,6 +105,8 @@ const FAILURES = {
   'algorithm-not-allowed': 'Add the algorithm that it offers to {digest.algorithms}, if you accept it.',
   'credential-refused':
     'Check user name and password of this credential, or ask the operator of the upstream; each further attempt may get this address locked out.',
+  'credential-unproven':
+    'Ask the operator of the upstream whether this address is registered (behind NAT or a proxy it is the outer address that counts), and whether a wrong password gets 403, too: then check user name and password, which each request tries.',
   'credential-unsuitable':
     'Give the password instead of ha1, or the hash for the realm and the algorithm that it asks for.',
   'proof-invalid':

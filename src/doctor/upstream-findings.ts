@@ -1,5 +1,6 @@
 import { errorCode } from '../base/error-code.ts';
 import { asGatewayError } from '../base/errors.ts';
+import { fieldValue } from '../base/raw-headers.ts';
 import { count } from '../base/units.ts';
 import type { AlgorithmName } from '../digest/algorithms.ts';
 import {
@@ -129,6 +130,19 @@ export function unavailableFinding(check: Finding['check'], status: number): Fin
   return known && wrong(check, known[0], known[1], { status });
 }
 
+/**
+ * Returns the finding for a 403 to a credential of which nothing else is known: some upstreams respond so to a wrong
+ * password. Authentication-Info comes only if it is right. Undefined for another response.
+ */
+export function unprovenFinding(
+  { status, headers }: UpstreamResponse,
+  address: string | undefined,
+): Finding | undefined {
+  if (status !== 403 || fieldValue(headers, 'authentication-info') !== undefined) return undefined;
+  const saw = `not known: HTTP 403 without Authentication-Info${fromAddress(address)}`;
+  return wrong('credential', 'credential-unproven', saw, { status });
+}
+
 /** Judges the response to a request without authentication. */
 export function challengeFinding(response: UpstreamResponse, allowed: readonly AlgorithmName[]): Finding {
   if (response.status !== 401) return unchallenged(response.status);
@@ -181,6 +195,10 @@ function described({ realm, algorithm, qop, stale }: Challenge, offered: number)
   });
 }
 
+function fromAddress(address: string | undefined): string {
+  return address === undefined ? '' : `, from ${address}`;
+}
+
 /** Judges the response to a request whose Digest was accepted. `address`: the source address, if known. */
 export function accessFinding(
   response: UpstreamResponse,
@@ -191,8 +209,8 @@ export function accessFinding(
   const facts = { status };
   const saw = `HTTP ${status}`;
   if (status === 401 || status === 403) {
-    const from = address === undefined ? '' : `, from ${address}`;
-    return wrong('access', 'refused-afterwards', `${saw} after Digest succeeded${from}`, facts);
+    const seen = `${saw} after Digest succeeded${fromAddress(address)}`;
+    return wrong('access', 'refused-afterwards', seen, facts);
   }
   const unavailable = unavailableFinding('access', status);
   if (unavailable !== undefined) return unavailable;

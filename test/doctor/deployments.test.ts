@@ -178,8 +178,15 @@ const rows: Row[] = [
     attempts: 2,
   },
   {
-    problem: 'refused-afterwards',
+    problem: 'credential-unproven',
     behaviour: { allowedAddresses: ['127.0.0.2'] },
+    found: [...HEALTHY.slice(0, 4), 'credential d credential-unproven'],
+    saw: 'not known: HTTP 403 without Authentication-Info, from 127.0.0.1',
+    attempts: 1,
+  },
+  {
+    problem: 'refused-afterwards',
+    behaviour: { allowedAddresses: ['127.0.0.2'], rspauth: 'right' },
     found: [...HEALTHY.slice(0, 5), 'access demo refused-afterwards', 'nonce d ok'],
     saw: 'HTTP 403 after Digest succeeded, from 127.0.0.1',
   },
