@@ -126,7 +126,7 @@ const table = {
   'records-lost': {
     cause: 'The stream in Redis had records that the log lacked when the process started.',
     remedy:
-      'Get them from the stream or its collector. `--known-loss` makes it a note, once the cause is known, such as a power failure.',
+      'Get them from the stream or its collector. `--known-loss` makes it a note, once the cause is known, such as a power failure, or another gateway that had the same `audit.replica`.',
     message: ({ from, to, log, ...loss }: { from?: number; to: number; log?: string } & Loss) => {
       const of = log === undefined ? '' : ` of ${log}`;
       const lost =

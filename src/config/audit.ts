@@ -39,7 +39,7 @@ const auditSection = (folder: string) =>
     replica: text(NAME_FORM, NAME)
       .exactOptional()
       .describe(
-        'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder.',
+        'The folder that this process writes to; its workers write to `REPLICA@1`, `REPLICA@2` and so on. Without it, the host name, or `gateway` in a container whose host name is its id: the next container continues its log. Two gateways cannot share a folder, and two of one name cannot share a stream in Redis: one of them sends nothing there. Give each a name of its own.',
       ),
     durability: oneOf(['write', 'fsync', 'async'])
       .default('write')

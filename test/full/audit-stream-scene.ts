@@ -120,12 +120,13 @@ export async function openStreamed(
   replica = REPLICA,
   change: Partial<AuditOptions> = {},
   maxLength = 1_000_000,
+  quietMs?: number,
 ): Promise<StreamedAudit> {
   const logged: Record<string, unknown>[] = [];
   const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
   const { audit } = await openTestAudit(directory, { replica, ...change });
   const set = new SinkSet(
-    { directory, replica, keys: KEYS, sinks: [streamTo(servers, { maxLength })] },
+    { directory, replica, keys: KEYS, sinks: [streamTo(servers, { maxLength, quietMs })] },
     { log: { warn: note, error: note, info: note }, recordLoss: (lost) => audit.recordLoss(lost) },
   );
   let closed: Promise<void> | undefined;

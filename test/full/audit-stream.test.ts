@@ -248,6 +248,70 @@ test('leaves the position in Redis while it cannot record a loss', async () => {
   });
 });
 
+describe('two gateways of one name, each with a log of its own', () => {
+  const OTHER = `another gateway sends its log under the name ${REPLICA}: give each an audit.replica of its own`;
+  const lossesIn = async (directory: string) =>
+    (await recordsIn(directory)).filter(({ event }) => event === 'records-lost');
+  const outage = [{ sink: 'stream', log: REPLICA, reason: OTHER }];
+
+  async function setTwins() {
+    const scene = await setScene();
+    const directory = await folder();
+    const startTwin = () =>
+      closedAtEnd(openStreamed(directory, single(scene.redis.port), REPLICA, {}, 1_000_000, 500));
+    return { scene, directory, startTwin };
+  }
+
+  test('one sends; the other says so, and sends its log once when that one has stopped', async () => {
+    const { scene, directory, startTwin } = await setTwins();
+    const first = await scene.open();
+    const stop = recordSteadily(first.audit);
+    await until(async () => (await sentTo(scene.redis)).length > 100);
+    const twin = await startTwin();
+    for (let index = 0; index < 3; index += 1) await recordAccess(twin.audit);
+    await untilFailing(twin);
+    await until(async () => (await twin.status()).behind === 3);
+    expect(await twin.status()).toMatchObject({ failing: OTHER, delivered: 0 });
+    const { failures } = await twin.status();
+    await until(async () => (await twin.status()).failures > failures);
+    const count = await stop();
+    await first.close();
+    const { length } = await sentTo(scene.redis);
+    expect(await sentTo(scene.redis)).toEqual(upTo(count));
+    expect(first.logged).toEqual([]);
+    await untilReached(twin);
+    await twin.close();
+    expect((await sentTo(scene.redis)).slice(length)).toEqual(upTo(twin.audit.counts.records));
+    const again = { sink: 'stream', log: REPLICA, reason: 'the log lacks the seal of the position' };
+    const end = { sink: 'stream', log: REPLICA, seq: expect.any(Number) };
+    expect(twin.logged).toEqual([...outage, again, end]);
+    expect(await lossesIn(directory)).toEqual([]);
+    expect(await lossesIn(join(scene.directory, 'log'))).toEqual([]);
+  });
+
+  test('one that was idle when the other began says so, and does not send its log again', async () => {
+    const { scene, startTwin } = await setTwins();
+    const first = await scene.open();
+    for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+    await untilSent(scene.stream(), first.audit.counts.records);
+    const twin = await startTwin();
+    await until(async () => (await twin.status()).delivered > 0);
+    await recordAccess(first.audit);
+    await untilFailing(first);
+    const before = await sentTo(scene.redis);
+    for (let index = 0; index < 5; index += 1) {
+      for (const { audit } of [first, twin]) await recordAccess(audit);
+      await until(async () => (await twin.status()).behind === 0);
+    }
+    expect(before).toEqual([1, 2, 3, 4, 5, 1]);
+    expect(await sentTo(scene.redis)).toEqual([...before, 2, 3, 4, 5, 6]);
+    expect((await first.status()).failing).toBe(OTHER);
+    expect(first.logged).toEqual(outage);
+    expect(await lossesIn(join(scene.directory, 'log'))).toEqual([]);
+    expect((await twin.status()).failing).toBeUndefined();
+  });
+});
+
 test('sends no more records after an outage than the stream keeps', async () => {
   const scene = await setScene();
   const { audit } = await scene.open(REPLICA, {}, 10);

@@ -187,7 +187,7 @@ export class CollectionProgress {
   #tell(replica: string, before: Reached, first: number): void {
     if (first <= before.seq) {
       this.#options.onNote(
-        `${replica}: record ${first} comes a second time with another content: its log lost its end`,
+        `${replica}: record ${first} comes a second time with another content: its log lost its end, or two gateways have its name`,
       );
     } else if (before.seq > 0 && first > before.seq + 1) {
       this.#options.onNote(

@@ -217,7 +217,7 @@ function isDamage(error: unknown): boolean {
 }
 
 /**
- * True if the log has the seal of a position in a segment of that key.
+ * True if the log has the seal of a position, in a segment of its key if that is not the present one.
  * @throws Error if a file cannot be read
  */
 export async function hasSealOf(
@@ -231,7 +231,8 @@ export async function hasSealOf(
       const batch = await batches.next();
       if (batch === undefined || batch.seal.last > seq) return false;
       const { seal, header } = batch;
-      if (seal.last === seq && seal.hmac === hmac && header.key === key) return true;
+      const isKnown = key === undefined || header.key === key;
+      if (seal.last === seq && seal.hmac === hmac && isKnown) return true;
     }
   } finally {
     await batches.close();

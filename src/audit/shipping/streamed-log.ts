@@ -1,10 +1,13 @@
 import type { RedisOptions } from '../../redis/connection.ts';
+import { processOf } from '../replica-name.ts';
 import type { Head } from '../seal.ts';
 import { type Archive, begunSegments } from '../segments/archive.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
+import { RetryLater } from './receiver.ts';
 import {
+  hasSealOf,
   lastRecord,
   RecordSource,
   recordsBehind,
@@ -17,6 +20,12 @@ import { type RedisStream, StreamRemoved } from './redis-stream.ts';
 const MOST = { records: 200, characters: 128 * 1024 };
 /** Interval of heads in the stream, in milliseconds. */
 const ANCHOR_EVERY_MS = 60_000;
+/** How long a position that the log lacks is watched at the start before the log is sent again, in milliseconds. */
+const WATCH_MS = 5_000;
+/** Interval at which a log tries again while another gateway sends under its name, in milliseconds. */
+const OTHER_RETRY_MS = 60_000;
+/** The longest that the other gateway must have sent nothing before the log is sent again, in milliseconds. */
+const MAX_QUIET_MS = 3_600_000;
 
 export interface RedisSinkOptions extends CommonOptions {
   readonly kind: 'redis';
@@ -25,6 +34,8 @@ export interface RedisSinkOptions extends CommonOptions {
   readonly maxLength: number;
   /** True: what is sent must survive the end of the machine, as all that the log has. */
   readonly sync: boolean;
+  /** How long another gateway of the same name must send nothing, in milliseconds; undefined: a minute. */
+  readonly quietMs?: number | undefined;
 }
 
 /** The log of one process. */
@@ -51,9 +62,13 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   readonly #options: StreamedLogOptions;
   readonly #deps: StreamedLogDeps;
   #source: RecordSource | undefined;
-  /** The position in Redis as a text, and the last one that this process has set or found. */
-  #position = '';
+  /** The position in Redis as a text, and the last one that this process has set or found; undefined: not yet. */
+  #position: string | undefined;
   #sent: SinkPosition | undefined;
+  /** The position in Redis that the log lacks, and when it was found. `moved`: another gateway sends. */
+  #lacked: { readonly text: string; readonly since: number; readonly moved: boolean } | undefined;
+  /** Doubles each time the log is sent again after another gateway, so that two idle ones do not flood the stream. */
+  #quietMs: number;
   #isForgeryLogged = false;
   #isLossRecorded = false;
   #anchored = Number.NEGATIVE_INFINITY;
@@ -61,10 +76,15 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   constructor(options: StreamedLogOptions, deps: StreamedLogDeps) {
     this.#options = options;
     this.#deps = deps;
+    this.#quietMs = options.sink.quietMs ?? OTHER_RETRY_MS;
   }
 
   async next(): Promise<Unit<Shipment> | undefined> {
-    this.#source ??= await this.#sourceAt(await this.#find());
+    if (this.#source === undefined) {
+      const found = await this.#find();
+      if (found === undefined) return undefined;
+      this.#source = await this.#sourceAt(found.position);
+    }
     return this.#source.next();
   }
 
@@ -94,13 +114,16 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     const anchor = performance.now() - this.#anchored > ANCHOR_EVERY_MS;
     const { maxLength } = sink;
     const there = await stream
-      .append(replica, { from: this.#position, to, batches, anchor, maxLength })
+      .append(replica, { from: this.#position ?? '', to, batches, anchor, maxLength })
       .catch((error: unknown) => this.#rejectAppend(error));
     if (there !== stream.formatPosition(replica, to)) {
+      await this.#find();
       throw new Error('the stream is at another position than before: it lost entries');
     }
     this.#position = there;
     this.#sent = to;
+    if (this.#lacked?.moved) this.#quietMs = Math.min(2 * this.#quietMs, MAX_QUIET_MS);
+    this.#lacked = undefined;
     if (anchor) this.#anchored = performance.now();
     return 0;
   }
@@ -114,18 +137,46 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     throw error;
   }
 
-  /** Reads the position in Redis. */
-  async #find(): Promise<SinkPosition | undefined> {
+  /**
+   * Reads the position in Redis; undefined: it is not known yet whether another gateway sends.
+   * @throws RetryLater if another gateway sends
+   */
+  async #find(): Promise<{ readonly position: SinkPosition | undefined } | undefined> {
     const { replica, sink } = this.#options;
     const { text, position } = await this.#deps.stream.position(replica);
+    const isNew = position !== undefined && text !== this.#position;
+    if (isNew && !(await this.#canContinue(text, position))) return undefined;
     this.#position = text;
     if (position !== undefined) this.#sent = position;
-    if (text === '' || position !== undefined) return position;
+    if (text === '' || position !== undefined) return { position };
     const msg = 'position of this log in Redis has no valid signature; ignored';
     if (!this.#isForgeryLogged) this.#deps.log.error({ sink: sink.name, log: replica }, msg);
     this.#isForgeryLogged = true;
     // This process knows what it sent.
-    return this.#sent;
+    return { position: this.#sent };
+  }
+
+  /**
+   * True if the log has the seal of a position that this process did not set, or no other gateway moves it: a log that
+   * lost its end finds one that stays where it is. False: it is not known yet.
+   * @throws RetryLater if another gateway sends
+   */
+  async #canContinue(text: string, position: SinkPosition): Promise<boolean> {
+    const now = performance.now();
+    if (this.#lacked?.text !== text) {
+      const isOwn = await hasSealOf(this.#options, { position, key: undefined });
+      const moved = this.#position !== undefined || this.#lacked !== undefined;
+      this.#lacked = isOwn ? undefined : { text, since: now, moved };
+    }
+    if (this.#lacked === undefined) return true;
+    const { since, moved } = this.#lacked;
+    if (now - since >= (moved ? this.#quietMs : WATCH_MS)) return true;
+    if (!moved) return false;
+    const { replica } = processOf(this.#options.replica);
+    throw new RetryLater(
+      `another gateway sends its log under the name ${replica}: give each an audit.replica of its own`,
+      Math.min(this.#quietMs, OTHER_RETRY_MS),
+    );
   }
 
   /** A source without the records that the stream would drop at once. */
@@ -134,7 +185,8 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     const events: SourceEvents = {
       ...this.#options.events,
       onDiverged: async (at, reason) => {
-        await this.#recordLoss({ replica, ...at });
+        // The records of another gateway are no loss of this log.
+        if (!this.#lacked?.moved) await this.#recordLoss({ replica, ...at });
         await this.#options.events.onDiverged(at, reason);
       },
     };
