@@ -28,6 +28,8 @@ import type { ReloadCause } from './reloads.ts';
 const DOCTOR_MS = 30_000;
 /** Deployments that are examined at once; each opens connections of its own. */
 const EXAMINED = 50;
+const NO_AUDIT =
+  'This needs an audit log, which records it. Add an audit section to the configuration, and restart the gateway.';
 
 interface ActionsDeps extends CredentialActionsDeps {
   readonly audit: Audit;
@@ -106,7 +108,9 @@ export class Actions implements GatewayActions {
 
   /** @throws ControlError if it cannot be recorded */
   async #write(event: 'action' | ProposalEvent, details: Details): Promise<void> {
-    if (!(await this.#deps.audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
+    const { audit } = this.#deps;
+    if (!audit.enabled) throw new ControlError('audit-unavailable', NO_AUDIT);
+    if (!(await audit.adminWritten(event, details))) throw new ControlError('audit-unavailable');
   }
 
   #check(): void {

@@ -102,7 +102,7 @@ async function within<T>(ms: number, work: (signal: AbortSignal) => Promise<T>):
   const late = Promise.withResolvers<never>();
   const giveUp = (): void => {
     controller.abort();
-    late.reject(new Error(`Redis did not answer within ${ms} ms`));
+    late.reject(new Error(`Redis did not answer within ${Math.round(ms)} ms`));
   };
   let turn: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {

@@ -143,6 +143,7 @@ test('does not repeat a call that hung and then took effect', async () => {
   await untilFailing(opened);
   await scene.redis.goOn();
   await untilReached(opened);
+  expect(opened.logged[0]).toMatchObject({ reason: expect.stringMatching(/did not answer within \d+ ms$/) });
   expect(await sentTo(scene.redis)).toEqual([1, 2]);
 });
 
