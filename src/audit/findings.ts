@@ -227,18 +227,22 @@ const table = {
   'log-truncated': {
     cause: 'The log ends before the record of a head: its end was cut off.',
     remedy:
-      'See `records-lost`: a power failure with `durability: write` has this effect, too. For a copy such as that in S3, give `--copy`.',
+      'See `records-lost`: a power failure with `durability: write` has this effect, too, as has another gateway with the same `audit.replica` that sends to the stream. For a copy such as that in S3, give `--copy`.',
     message: ({ seq, end, source, ...loss }: HeadFacts & { end: number }) =>
       `the end is cut off: record ${seq} was there, as ${source} says, and the log ends with ${end}${lossText(loss)}`,
   },
   'end-altered': {
     cause:
       'The log ends with the record of a head, and with another seal: cut off after it, or written anew.',
+    remedy:
+      'As for every integrity error, unless another gateway with the same `audit.replica` sends to the stream.',
     message: ({ seq, source: _source, ...loss }: HeadFacts) =>
       `the end is cut off after record ${seq}, or was written anew${lossText(loss)}`,
   },
   'log-rewritten': {
     cause: 'The record of a head has another seal: the log was written anew, or an old copy continued.',
+    remedy:
+      'As for every integrity error, unless another gateway with the same `audit.replica` sends to the stream.',
     message: ({ seq, source, ...loss }: HeadFacts) =>
       `record ${seq} is sealed otherwise than ${source} says: the log was written anew${lossText(loss)}`,
   },
