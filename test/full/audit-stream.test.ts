@@ -251,6 +251,7 @@ test('leaves the position in Redis while it cannot record a loss', async () => {
 
 describe('two gateways of one name, each with a log of its own', () => {
   const OTHER = `another gateway sends its log under the name ${REPLICA}: give each an audit.replica of its own`;
+  const QUIET_MS = 500;
   const lossesIn = async (directory: string) =>
     (await recordsIn(directory)).filter(({ event }) => event === 'records-lost');
   const outage = [{ sink: 'stream', log: REPLICA, reason: OTHER }];
@@ -258,8 +259,8 @@ describe('two gateways of one name, each with a log of its own', () => {
   async function setTwins() {
     const scene = await setScene();
     const directory = await folder();
-    const startTwin = () =>
-      closedAtEnd(openStreamed(directory, single(scene.redis.port), REPLICA, {}, 1_000_000, 500));
+    const startTwin = (log = directory) =>
+      closedAtEnd(openStreamed(log, single(scene.redis.port), REPLICA, {}, 1_000_000, QUIET_MS));
     return { scene, directory, startTwin };
   }
 
@@ -276,6 +277,7 @@ describe('two gateways of one name, each with a log of its own', () => {
     const { failures } = await twin.status();
     await until(async () => (await twin.status()).failures > failures);
     const count = await stop();
+    await untilSent(scene.stream(), count);
     await first.close();
     const { length } = await sentTo(scene.redis);
     expect(await sentTo(scene.redis)).toEqual(upTo(count));
@@ -310,6 +312,24 @@ describe('two gateways of one name, each with a log of its own', () => {
     expect(first.logged).toEqual(outage);
     expect(await lossesIn(join(scene.directory, 'log'))).toEqual([]);
     expect((await twin.status()).failing).toBeUndefined();
+  });
+
+  test('two that take turns wait twice as long each time before they send their logs again', async () => {
+    const { scene, startTwin } = await setTwins();
+    const sent = async ({ audit, status }: StreamedAudit): Promise<number> => {
+      const { delivered } = await status();
+      const begun = performance.now();
+      await recordAccess(audit);
+      await until(async () => (await status()).delivered > delivered);
+      return performance.now() - begun;
+    };
+    const first = await startTwin(join(scene.directory, 'log'));
+    await sent(first);
+    const twin = await startTwin();
+    await sent(twin);
+    for (let quiet = QUIET_MS; quiet <= 4 * QUIET_MS; quiet *= 2) {
+      for (const each of [first, twin]) expect(await sent(each)).toBeGreaterThanOrEqual(quiet);
+    }
   });
 });
 

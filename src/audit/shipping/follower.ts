@@ -195,12 +195,14 @@ export class Follower<T> {
 
   /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
   async #step(): Promise<boolean> {
-    this.#unit ??= await this.#deps.source.next(this.#isFinishing);
+    // What came while the source was reading is read once more at the end.
+    const isLast = this.#isFinishing;
+    this.#unit ??= await this.#deps.source.next(isLast);
     if (this.#unit === undefined) {
       this.#since = undefined;
       await this.#store();
       this.#recover();
-      if (this.#isFinishing) return true;
+      if (isLast) return true;
       await this.#pause(this.#options.pollMs ?? POLL_MS);
       return false;
     }

@@ -1,0 +1,44 @@
+import { expect, test } from '@jest/globals';
+import { auditKeys } from '../../src/audit/keys.ts';
+import { PositionFile } from '../../src/audit/segments/signed-file.ts';
+import { Follower, type Unit } from '../../src/audit/shipping/follower.ts';
+import { Secret } from '../../src/base/secret.ts';
+import { AUDIT_KEY, REPLICA, useFolders } from '../support/audit-log.ts';
+
+const folder = useFolders();
+
+test('at its end, reads once more what came while it was reading', async () => {
+  const read = Promise.withResolvers<undefined>();
+  const unit: Unit<string> = {
+    content: 'the last record',
+    records: 1,
+    since: 0,
+    position: { seq: 1, hmac: 'a'.repeat(43) },
+  };
+  const delivered: string[] = [];
+  const pending: (Promise<undefined> | Unit<string>)[] = [read.promise, unit];
+  const follower = new Follower<string>(
+    { sink: 's', replica: REPLICA, timeout: 1_000, pollMs: 1 },
+    {
+      source: {
+        next: async () => pending.shift(),
+        behind: async () => 0,
+        close: async () => undefined,
+      },
+      delivery: {
+        async deliver(content) {
+          delivered.push(content);
+          return 0;
+        },
+        close: async () => undefined,
+      },
+      file: new PositionFile(await folder(), 's', REPLICA, auditKeys(new Secret(AUDIT_KEY))),
+      position: undefined,
+      log: { info() {}, warn() {}, error() {} },
+    },
+  );
+  const finished = follower.finish(AbortSignal.timeout(10_000));
+  read.resolve(undefined);
+  await finished;
+  expect(delivered).toEqual(['the last record']);
+});
