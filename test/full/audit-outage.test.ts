@@ -2,13 +2,13 @@ import { execFile } from 'node:child_process';
 import { appendFile, readdir, readFile, rename, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, beforeAll, expect, test } from '@jest/globals';
+import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closedAtEnd } from '../support/closing.ts';
-import { type GatewayProcess, startGatewayProcess } from '../support/gateway-process.ts';
+import { type GatewayProcess, type ProcessOptions, startGatewayProcess } from '../support/gateway-process.ts';
 import { injectFault } from '../support/inject-fault.ts';
 import { authors, openScene, type RunningScene, startScene } from '../support/scene.ts';
 import { needPackages } from '../support/system-packages.ts';
@@ -26,11 +26,16 @@ beforeAll(async () => {
 });
 afterAll(() => pair.close());
 
-async function serve(directory: string, change: Record<string, unknown>): Promise<GatewayProcess> {
+async function serve(
+  directory: string,
+  change: Record<string, unknown>,
+  process: ProcessOptions = {},
+): Promise<GatewayProcess> {
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const upstream = { origin: pair.simulator.deployments.submissions.origin, ca: pair.simulator.ca };
-  return startGatewayProcess({ upstream }, { audit: { directory, keyFile, replica: REPLICA, ...change } });
+  const audit = { directory, keyFile, replica: REPLICA, ...change };
+  return startGatewayProcess({ upstream }, { audit }, process);
 }
 
 const ask = async (gateway: GatewayProcess, id: string): Promise<{ status: number; text: string }> => {
@@ -125,6 +130,47 @@ test('serves all requests with onFailure: serve, and counts the missing records'
     .filter(({ kind }) => kind === 'access')
     .map(({ requestId }) => requestId);
   expect(ids).toEqual(['a', 'b']);
+});
+
+describe.each([
+  ['serve', 200],
+  ['refuse', 503],
+])('a start on a disk that takes nothing, with onFailure: %s', (onFailure, status) => {
+  test.each([
+    ['behind a process that was killed', true],
+    ['without a log', false],
+  ])('responds with what that says, and records when there is room: %s', async (_title, withLog) => {
+    const directory = await folder();
+    if (withLog) {
+      const gateway = await serve(directory, {});
+      expect((await ask(gateway, 'before')).status).toBe(200);
+      await gateway.kill();
+      await appendFile(join(directory, SEGMENT), '{"seq":9,"ti');
+    }
+    needPackages('util-linux');
+    {
+      const change = { onFailure };
+      await using gateway = await serve(directory, change, { runner: ['prlimit', '--fsize=1:unlimited'] });
+      expect((await ask(gateway, 'during')).status).toBe(status);
+      await until(async () => (await gateway.metric('digest_gateway_audit_failing')) === 1);
+      expect((await readdir(join(directory, REPLICA))).filter((name) => name.includes('unsealed'))).toEqual(
+        [],
+      );
+      await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
+      await until(() => gateway.logged.some(({ msg }) => msg === 'audit log writable again'));
+      expect((await ask(gateway, 'after')).status).toBe(200);
+    }
+    const records = await recordsIn(directory);
+    const ids = records.filter(({ kind }) => kind === 'access').map(({ requestId }) => requestId);
+    expect(ids).toEqual(expect.arrayContaining(withLog ? ['before', 'after'] : ['after']));
+    const recovered = records.filter(({ event }) => event === 'recovered');
+    expect(recovered).toMatchObject(withLog ? [{ segment: '000000000001.jsonl', bytes: 12 }] : []);
+    const keys = [auditKeys(new Secret(AUDIT_KEY))];
+    expect(await verify({ directory, keys, heads: [], onBytes: () => undefined })).toMatchObject({
+      alterations: [],
+      segments: 1,
+    });
+  });
 });
 
 test('makes the record durable before the response leaves, with durability fsync', async () => {

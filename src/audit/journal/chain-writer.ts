@@ -1,7 +1,7 @@
 import { rename } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { errorCode } from '../../base/error-code.ts';
-import { reportDefect } from '../../base/expected-errors.ts';
+import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import type { Signed } from '../audit.ts';
 import { checkpointLine, type SigningKey } from '../checkpoint.ts';
 import { lineEnds, NEWLINE } from '../line.ts';
@@ -18,6 +18,8 @@ import type { Batch } from './batch.ts';
 import { SignedTree } from './signed-tree.ts';
 
 const NOTHING = Buffer.alloc(0);
+/** Errors of a disk that can be read and takes nothing for now. */
+const TAKES_NOTHING: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EFBIG', 'EROFS', 'EIO']);
 
 /** The folder is that of this replica alone; it is made if it does not exist. */
 interface ChainOptions extends Archive {
@@ -53,6 +55,8 @@ export class ChainWriter {
   #file: SegmentFile | undefined;
   /** The file that is no longer written to, until there is a new one. */
   #detached: SegmentFile | undefined;
+  /** What the start found, if nothing could be written then. */
+  #unstarted: Recovered | undefined;
   /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
   /** When the segment was begun, in Unix milliseconds, and on the clock of `performance.now()`. */
@@ -75,7 +79,8 @@ export class ChainWriter {
   }
 
   /**
-   * Opens the folder and continues the chain where the previous process ended; `recovered` says what was found.
+   * Opens the folder and continues the chain where the previous process ended; `recovered` says what was found. On a full
+   * disk the chain is not `writable` at first.
    * @throws Error if another process writes to the folder, or the folder cannot be used; it says what to do
    */
   static async open(options: ChainOptions): Promise<{ chain: ChainWriter; recovered: Recovered }> {
@@ -85,8 +90,10 @@ export class ChainWriter {
     try {
       const recovered = await recover({ folder, replica, keys, publicKey: signing?.publicKey });
       const chain = new ChainWriter(options, lock, recovered);
-      if (recovered.file === undefined) await chain.#begin(recovered.nextSeq);
-      else await chain.#continue(recovered.file, recovered.nextSeq);
+      await chain.#start(recovered).catch((error) => {
+        if (!TAKES_NOTHING.has(errorCode(error))) throw error;
+        chain.#unstarted = recovered;
+      });
       return { chain, recovered };
     } catch (error) {
       lock.release();
@@ -234,6 +241,11 @@ export class ChainWriter {
     // If the folder was removed, its lock was removed with it.
     this.#lock.release();
     this.#lock = lockFolder(folder);
+    if (this.#unstarted !== undefined) {
+      await this.#start(this.#unstarted);
+      this.#unstarted = undefined;
+      return;
+    }
     // A segment without records has the name of the next one, which would continue seals that are no longer there.
     if (isWhole && first === this.#first) await this.#resume(detached, first);
     else await this.#begin(first);
@@ -302,9 +314,17 @@ export class ChainWriter {
     this.#detached = file;
   }
 
+  async #start({ file, nextSeq, clear }: Recovered): Promise<void> {
+    await clear();
+    if (file === undefined) await this.#begin(nextSeq);
+    else await this.#continue(file, nextSeq);
+  }
+
   /** Continues a file. The first line that a process appends is an opening seal: see `Seal`. */
   async #continue({ path, size, first, opened }: Continued, next: number): Promise<void> {
-    const file = await SegmentFile.continue(path, size);
+    const file = await SegmentFile.continue(path, size).catch(ignoreAbsent);
+    // Somebody has removed it since it was read.
+    if (file === undefined) return this.#begin(next);
     this.#opened = opened;
     this.#first = first;
     try {

@@ -62,7 +62,8 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   const isBegunAnew =
     isPrimary && recovered.previous === GENESIS && (await foldersIn(directory, replica)).length > 1;
   const audit = new FileAudit(options, { ...deps, chain, recovered, isBegunAnew, folder, keys, pseudonyms });
-  await audit.recoveryRecorded;
+  // On a full disk nothing can be written now, and nothing would keep the process alive until it can.
+  if (chain.writable) await audit.recoveryRecorded;
   void audit.followKeys();
   return audit;
 }

@@ -1,8 +1,8 @@
 import { createHash, type KeyObject } from 'node:crypto';
-import { lstat, open, rename, rm, truncate } from 'node:fs/promises';
+import { type FileHandle, lstat, open, rename, rm, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory } from '../../base/durable-file.ts';
-import { reportDefect } from '../../base/expected-errors.ts';
+import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import { isSignedBy } from '../checkpoint.ts';
 import { finding } from '../findings.ts';
 import { lineEnds } from '../line.ts';
@@ -49,6 +49,11 @@ export interface Recovered extends ChainState, Proven {
   /** The file to continue; undefined: a new one is to be begun. */
   readonly file: Continued | undefined;
   readonly setAside: readonly SetAside[];
+  /**
+   * Moves the lines without a seal out of the newest segment: to be called before anything is written, and again after an
+   * error.
+   */
+  readonly clear: () => Promise<void>;
   /** The newest segment, if it has an integrity error; it stays as it is. */
   readonly damaged: { readonly segment: string; readonly error: IntegrityError } | undefined;
   /** Id of the key that sealed the log so far, if it is another one, so that the log could not be checked. */
@@ -64,6 +69,7 @@ const FRESH: Recovered = {
   nextSeq: 1,
   file: undefined,
   setAside: [],
+  clear: () => Promise.resolve(),
   damaged: undefined,
   otherKey: undefined,
   retired: undefined,
@@ -76,8 +82,8 @@ interface RecoveryOptions extends Archive {
 }
 
 /**
- * Finds the end of the chain in a replica's folder. Only lines under a seal of the key are believed; lines after them
- * are set aside. Memory use does not depend on the size of the files.
+ * Finds the end of the chain in a replica's folder. Only lines under a seal of the key are believed; `clear` sets lines
+ * after them aside. Memory use does not depend on the size of the files.
  * @throws Error if the folder cannot be read or written
  */
 export async function recover(options: RecoveryOptions): Promise<Recovered> {
@@ -113,9 +119,9 @@ async function recoverFrom(
   const otherKey = header !== undefined && !walk.keyKnown && header.key !== options.keys.id;
   const { nextSeq } = walk.state;
   if (otherKey && nextSeq > segment.first && nextSeq <= MOST_SEQ - RESERVE) {
-    const tail = await cutTail(path, walk.sealLineEnd, walk);
+    const tail = await tailFrom(path, walk.sealLineEnd, walk);
     const tree = treeUnsealed(options, walked);
-    return { ...FRESH, ...walk.state, setAside: tail, otherKey: header.key, retired, tree };
+    return { ...FRESH, ...walk.state, ...tail, otherKey: header.key, retired, tree };
   }
   if (sealed === undefined) return setAsideWhole(path, segment, walk.lines);
   const proven = await provenTree(options, walked, segment, older);
@@ -135,17 +141,20 @@ async function recoverFrom(
   }
   if (segment.compressed) return { ...state, ...proven };
   const opened = header === undefined ? Date.now() : Date.parse(header.opened);
-  const setAside = await cutTail(path, sealed.bytes, walk);
+  const tail = await tailFrom(path, sealed.bytes, walk);
   // The header of a segment with signed heads has the tree before it, so a first tree begins with a segment.
   if (options.publicKey !== undefined && tree === undefined) {
     const { previous = GENESIS } = header ?? {};
-    if (sealed.nextSeq > segment.first) return { ...state, setAside };
+    if (sealed.nextSeq > segment.first) return { ...state, ...tail };
     // The next segment has the name of this one, which has no record.
-    await rm(path);
-    return { ...state, previous, setAside };
+    const clear = async (): Promise<void> => {
+      await tail.clear();
+      await rm(path, { force: true });
+    };
+    return { ...state, previous, ...tail, clear };
   }
   const file = { path, size: sealed.bytes, first: segment.first, opened };
-  return { ...state, ...proven, file, setAside };
+  return { ...state, ...proven, file, ...tail };
 }
 
 /** A segment that was read to its end. */
@@ -313,22 +322,41 @@ async function setAsideWhole(path: string, { name }: Segment, lines: number): Pr
   return { ...aside, sha256: readable ? await digestOf(join(path, '..', file)) : '' };
 }
 
-/** Moves the bytes from `from` on into a file of their own, which is durable before they are cut off. */
-async function cutTail(path: string, from: number, walk: ChainWalk): Promise<SetAside[]> {
-  const { size } = await lstat(path);
-  if (size <= from || path.endsWith('.zst')) return [];
+/** The bytes from `from` on, which `clear` moves into a file of their own: it is durable before they are cut off. */
+async function tailFrom(
+  path: string,
+  from: number,
+  walk: ChainWalk,
+): Promise<Pick<Recovered, 'setAside' | 'clear'>> {
+  const { clear } = FRESH;
+  if (path.endsWith('.zst') || (await lstat(path)).size <= from) return { setAside: [], clear };
   const segment = path.slice(path.lastIndexOf('/') + 1);
   const file = setAsideName(segment, from);
-  const copied = await copyFrom(path, from, join(path, '..', file));
-  await truncate(path, from);
-  await syncDirectory(join(path, '..'));
+  const found = await readFrom(path, from);
   const { unsealedLine: line, unsealed, stopped } = walk;
-  return [{ segment, line, file, ...copied, afterStop: stopped && unsealed.records > 0 }];
+  const setAside = [{ segment, line, file, ...found, afterStop: stopped && unsealed.records > 0 }];
+  return { setAside, clear: () => cutTail(path, from, join(path, '..', file)) };
 }
 
-async function copyFrom(path: string, from: number, to: string) {
+async function cutTail(path: string, from: number, to: string): Promise<void> {
+  const found = await lstat(path).catch(ignoreAbsent);
+  if (found === undefined || found.size <= from) return;
+  try {
+    await using target = await open(to, 'wx', 0o600);
+    await readFrom(path, from, target);
+    await target.sync();
+    await syncDirectory(join(path, '..'));
+    await truncate(path, from);
+  } catch (error) {
+    // A full disk has room for a part.
+    await rm(to, { force: true });
+    throw error;
+  }
+}
+
+/** Reads the bytes from `from` on, and copies them to `target`, if there is one. */
+async function readFrom(path: string, from: number, target?: FileHandle) {
   await using source = await openRegular(path);
-  await using target = await open(to, 'wx', 0o600);
   const digest = createHash('sha256');
   const chunk = Buffer.allocUnsafeSlow(COPY_BYTES);
   let bytes = 0;
@@ -339,10 +367,9 @@ async function copyFrom(path: string, from: number, to: string) {
     const piece = chunk.subarray(0, bytesRead);
     lines += lineEnds(piece).length;
     digest.update(piece);
-    await target.writeFile(piece);
+    await target?.writeFile(piece);
     bytes += bytesRead;
   }
-  await target.sync();
   return { bytes, lines, sha256: digest.digest('base64url') };
 }
 
