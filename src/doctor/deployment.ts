@@ -1,10 +1,12 @@
 import { createSocket } from 'node:dgram';
 import { lookup } from 'node:dns/promises';
 import { once } from 'node:events';
+import { isIP } from 'node:net';
+import { connect as openTls } from 'node:tls';
 import { Cancellation } from '../base/cancellation.ts';
 import { inTime } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
-import { expectGatewayError, ignoreSystemError } from '../base/expected-errors.ts';
+import { expectGatewayError, ignoreSystemError, reportDefect } from '../base/expected-errors.ts';
 import { isExposed } from '../base/network.ts';
 import { formatPath } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
@@ -15,7 +17,9 @@ import { METHOD_REFUSED } from '../handshake/credential-health.ts';
 import { NO_BODY } from '../handshake/exchange.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import type { ConnectionOptions } from '../transport/connections.ts';
-import { type Egress, isOnThisHost } from '../transport/egress.ts';
+import { type Egress, isOnThisHost, leavingFrom } from '../transport/egress.ts';
+import { endpointOf } from '../transport/reach.ts';
+import { secureContextFor, topAuthority } from '../transport/upstream-tls.ts';
 import { CredentialExamination, type ExaminedCredential } from './credential.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { challengesOf, type DoctorDeps, ObservedConnections } from './observed-connections.ts';
@@ -26,6 +30,8 @@ import { challengeFinding, clockFinding, connectionFinding, tlsFinding } from '.
 const DEADLINE_MS = 8_000;
 /** Time limit for the lookup of a name, in milliseconds: nothing ends this call of the system. */
 const LOOKUP_MS = 1_000;
+/** Time limit for another look at a certificate, in milliseconds. */
+const LOOK_MS = 1_000;
 
 export interface ExaminedDeployment {
   readonly name: string;
@@ -168,6 +174,10 @@ class Examination {
 
   async #whyNoResponse(error: unknown): Promise<Finding> {
     const problem = connectionFinding(error);
+    if (OF_AUTHORITY.has(problem.problem)) {
+      const authority = await authorityAbove(this.#deployment.connection);
+      return authority === undefined ? problem : { ...problem, saw: `${problem.saw}: ${authority}` };
+    }
     if (problem.problem !== 'tls-not-tls') return problem;
     return (await this.#speaksPlainHttp())
       ? wrong('tls', 'not-https', 'plain HTTP answers on that port')
@@ -189,6 +199,35 @@ class Examination {
     } finally {
       await plain.close();
     }
+  }
+}
+
+/** Problems with an authority, which an error does not name. */
+const OF_AUTHORITY: ReadonlySet<string | undefined> = new Set([
+  'tls-unknown-authority',
+  'tls-chain-incomplete',
+  'tls-root-missing',
+]);
+
+/** The authority that the chain of an upstream ends with; undefined: it cannot be seen. Nothing is sent. */
+async function authorityAbove({ origin, egress, tls }: ConnectionOptions): Promise<string | undefined> {
+  if (egress.proxy !== undefined) return undefined;
+  const { host, port } = endpointOf(origin);
+  const socket = openTls({
+    host,
+    port,
+    ...leavingFrom(egress.localAddress),
+    servername: tls.serverName ?? (isIP(host) === 0 ? host : ''),
+    secureContext: secureContextFor(tls),
+    rejectUnauthorized: false,
+  });
+  try {
+    await once(socket, 'secureConnect', { signal: AbortSignal.timeout(LOOK_MS) });
+    return topAuthority(socket.getPeerCertificate(true));
+  } catch (error) {
+    return reportDefect(error);
+  } finally {
+    socket.destroy();
   }
 }
 

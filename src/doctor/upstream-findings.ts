@@ -13,7 +13,7 @@ import {
 } from '../digest/challenge.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
 import { ProxyError, tlsFault } from '../transport/errors.ts';
-import { expiryOf, PinMissing, type TlsSeen } from '../transport/upstream-tls.ts';
+import { expiryOf, nameOf, PinMissing, type TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { challengesOf } from './observed-connections.ts';
 
@@ -92,8 +92,7 @@ export function tlsFinding(seen: TlsSeen | undefined, now: number): Finding {
   if (seen === undefined) return wrong('tls', 'plaintext', 'no TLS');
   const { protocol, chain } = seen;
   const [{ expiresAt, ...certificate }] = chain;
-  // A distinguished name has one attribute on each line.
-  const issuer = certificate.issuer.trimEnd().replaceAll('\n', ', ');
+  const issuer = nameOf(certificate.issuer);
   const { daysLeft, isSoon, text } = expiryOf(expiresAt, now);
   const saw = `${protocol}, issued by ${issuer}, ${text}`;
   const facts = { protocol, issuer, expiresAt: new Date(expiresAt).toISOString(), daysLeft };

@@ -178,6 +178,19 @@ function signedChain(peer: DetailedPeerCertificate): X509Certificate[] {
   return chain;
 }
 
+/** The name of the authority that a chain ends with; undefined: the only certificate issued itself. */
+export function topAuthority(peer: DetailedPeerCertificate): string | undefined {
+  const chain = signedChain(peer);
+  const { subject = '', issuer = '' } = chain.at(-1) ?? {};
+  const isAlone = chain.length === 1 && subject === issuer;
+  return isAlone || issuer === '' ? undefined : nameOf(issuer);
+}
+
+/** A distinguished name on one line. */
+export function nameOf(distinguished: string): string {
+  return distinguished.slice(0, LONGEST_NAME).trimEnd().replaceAll('\n', ', ');
+}
+
 const DAY_MS = 86_400_000;
 /** Remaining days of an upstream's certificate below which `doctor` and the console warn. */
 const SOON_DAYS = 30;

@@ -7,6 +7,7 @@ import { setTimeout } from 'node:timers/promises';
 import { describe, expect, jest, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { closing } from '../support/closing.ts';
+import { createTestAuthority, createTestChain } from '../support/issued-certificates.ts';
 import { startApache } from '../support/real-server.ts';
 import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
 import { proxyAccount, startSquid } from '../support/squid.ts';
@@ -92,9 +93,10 @@ interface Row {
 const rows: Row[] = [
   { problem: 'tls-expired', behaviour: { tls: 'expired' }, found: ['egress  ok', 'tls  tls-expired'] },
   {
-    problem: 'tls-unknown-authority',
+    problem: 'tls-chain-incomplete',
     behaviour: { tls: 'foreign' },
-    found: ['egress  ok', 'tls  tls-unknown-authority'],
+    found: ['egress  ok', 'tls  tls-chain-incomplete'],
+    saw: 'it sent its own certificate only, and the authority that issued it is not trusted here: CN=Unknown CA',
   },
   {
     problem: 'tls-wrong-host',
@@ -223,6 +225,28 @@ describe('each problem has its name, and one sentence of advice', () => {
     if (saw !== undefined) expect(finding.saw).toBe(saw);
     const { requests, unauthenticated } = simulator.counts('submissions');
     if (attempts !== undefined) expect(requests - unauthenticated).toBe(attempts);
+  });
+});
+
+describe('a chain of certificates that cannot be verified: what is missing is named', () => {
+  const rows = [
+    ['an intermediate authority', false, 'root', 'tls-chain-incomplete', 'CN=Test Intermediate'],
+    ['the root', true, 'intermediate', 'tls-root-missing', 'CN=Test Root'],
+    ['the root of a certificate without chain', false, 'intermediate', 'tls-root-missing', 'CN=Test Root'],
+    ['all of its authorities', true, 'other', 'tls-unknown-authority', 'CN=Test Root'],
+  ] as const;
+
+  test.each(rows)('%s', async (_title, isWhole, trusted, problem, name) => {
+    const { root, intermediate, server } = await createTestChain();
+    const cert = isWhole ? `${server.cert}\n${intermediate}` : server.cert;
+    const upstream = await startUpstream((_request, response) => response.end(), { cert, key: server.key });
+    const { ca: other } = await createTestAuthority();
+    const report = await examined({ origin: upstream.origin, ca: { root, intermediate, other }[trusted] });
+    await upstream.close();
+    const { saw, advice } = findingOf(report, problem);
+    expect(saw).toMatch(new RegExp(`: ${name}$`));
+    expect(advice).toContain('deployments.d.tls.caFile');
+    if (problem === 'tls-chain-incomplete') expect(advice).toContain('ask its operator to send it, too');
   });
 });
 

@@ -169,7 +169,7 @@ describe('a forward proxy (Squid)', () => {
 
     test.each([
       ['expired', 'CERT_HAS_EXPIRED'],
-      ['foreign', 'CERT_UNTRUSTED'],
+      ['foreign', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
       ['wrong-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
     ] as const)('leaves the verification of the certificate to the gateway: %s', async (tls, cause) => {
       const { get, simulator } = await startProxiedPair({}, { behaviour: { tls } });
@@ -263,7 +263,7 @@ describe('a forward proxy (Squid)', () => {
     const problem = await problemOf(await get(authors));
     expect(problem).toMatchObject({
       code: 'upstream-unreachable',
-      detail: expect.stringContaining(String(whyNoTls('CERT_UNTRUSTED'))),
+      detail: expect.stringContaining(String(whyNoTls('UNABLE_TO_VERIFY_LEAF_SIGNATURE'))),
     });
   });
 

@@ -69,7 +69,7 @@ describe('an error', () => {
   const rows: [string, BehaviourChange, Record<string, unknown>, string][] = [
     ['expired', { tls: 'expired' }, {}, 'CERT_HAS_EXPIRED'],
     ['for another host', { tls: 'wrong-host' }, {}, 'ERR_TLS_CERT_ALTNAME_INVALID'],
-    ['of an unknown authority', { tls: 'foreign' }, {}, 'CERT_UNTRUSTED'],
+    ['of an unknown authority', { tls: 'foreign' }, {}, 'UNABLE_TO_VERIFY_LEAF_SIGNATURE'],
     [
       'too old a version',
       { tlsMaxVersion: 'TLSv1.2' },

@@ -69,6 +69,36 @@ export async function createTestAuthority(name = 'CN=Test CA'): Promise<TestAuth
   };
 }
 
+/** A certificate for 127.0.0.1, the intermediate authority that issued it, and the root above that one, all PEM. */
+export async function createTestChain(): Promise<{ root: string; intermediate: string; server: KeyPair }> {
+  const x509 = await loadX509();
+  const now = Date.now();
+  const validity = { notBefore: new Date(now - HOUR_MS), notAfter: new Date(now + HOUR_MS) };
+  const [root, { keys }] = await Promise.all([
+    createAuthority('CN=Test Root', now),
+    createAuthority('CN=Test Intermediate', now),
+  ]);
+  const certificate = await x509.X509CertificateGenerator.create({
+    serialNumber: '02',
+    subject: 'CN=Test Intermediate',
+    issuer: root.certificate.subject,
+    ...validity,
+    publicKey: keys.publicKey,
+    signingKey: root.keys.privateKey,
+    signingAlgorithm: { name: 'ECDSA', hash: 'SHA-256' },
+    extensions: [new x509.BasicConstraintsExtension(true, 0, true)],
+  });
+  const server = await issue({
+    issuer: { certificate, keys },
+    subject: 'CN=upstream',
+    names: [{ type: 'ip', value: '127.0.0.1' }],
+    usage: 'serverAuth',
+    notBefore: now - HOUR_MS,
+    notAfter: now + HOUR_MS,
+  });
+  return { root: root.certificate.toString('pem'), intermediate: certificate.toString('pem'), server };
+}
+
 /** The files of a gateway's TLS, in a folder of their own. */
 export interface TlsFiles {
   /** For `listen.tls`. */
