@@ -55,6 +55,12 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
     .then(({ main }) => main(process.argv.slice(2), process))
     .then((status) => {
       process.exitCode = status;
+    })
+    .catch((error) => {
+      if (process.argv[2] !== 'worker' || process.send === undefined) throw error;
+      // An incomplete installation. `serve` logs the reason; a stack trace would be no line of its log.
+      process.exitCode = 1;
+      process.send({ startError: String(error) }, () => process.disconnect());
     });
 }
 

@@ -1,4 +1,3 @@
-import cluster from 'node:cluster';
 import { setTimeout as delay } from 'node:timers/promises';
 import type {
   Activation,
@@ -27,7 +26,7 @@ import { toTransfer } from '../setup/transfer.ts';
 import type { VersionTest } from '../upstream/credential.ts';
 import { activateIn } from './activation.ts';
 import { freeNumber, type IdleLogs, WorkerHeads } from './audit-logs.ts';
-import { RemoteWorker, STATE_ONLY } from './remote-worker.ts';
+import { forkWorker, RemoteWorker, STATE_ONLY } from './remote-worker.ts';
 import { Reports } from './reports.ts';
 import { WorkerVersions } from './worker-versions.ts';
 
@@ -259,7 +258,7 @@ export class Fleet implements Workers {
   }
 
   #fork(): RemoteWorker {
-    const worker = new RemoteWorker(cluster.fork(), freeNumber(this.#numbers));
+    const worker = new RemoteWorker(forkWorker(), freeNumber(this.#numbers));
     this.#workers.set(worker, 'starting');
     for (const store of this.#deps.stores) store.serve(worker.port);
     const begun = this.#deps.clock.now();

@@ -1,4 +1,5 @@
-import type { Worker as ClusterWorker } from 'node:cluster';
+import cluster, { type Worker as ClusterWorker } from 'node:cluster';
+import { existsSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   type ReportOptions,
@@ -40,6 +41,17 @@ interface QueuedReport {
   done: Promise<void>;
 }
 
+/**
+ * Starts a process of the program's present version.
+ * @throws WorkerError if the program is not there; the process would print a stack trace
+ */
+export function forkWorker(): ClusterWorker {
+  const { exec } = cluster.settings;
+  if (exec !== undefined && !existsSync(exec))
+    throw new WorkerError(`a worker cannot be started: ${exec} does not exist; install the program there`);
+  return cluster.fork();
+}
+
 /** The primary's end of one worker. */
 export class RemoteWorker {
   /** Names the worker among those that run; no other process uses the same audit folder. */
@@ -53,6 +65,8 @@ export class RemoteWorker {
   readonly calls: Worker & WorkerLife;
   readonly #worker: ClusterWorker;
   readonly #isServed: Promise<void>;
+  /** Why the program could not be loaded; undefined: it was, or its process has not said. */
+  #startError: string | undefined;
   #hangs = false;
   /** Calls in a row that it has not answered yet. */
   #unanswered = 0;
@@ -77,6 +91,9 @@ export class RemoteWorker {
     this.port = ipcPort(child);
     this.calls = callsTo(this.port);
     this.#isServed = isServed(this.port);
+    child.on('message', (message: unknown) => {
+      this.#startError ??= startErrorIn(message);
+    });
     this.ended = new Promise((resolve) => {
       worker.once('disconnect', () => {
         this.#isGone = true;
@@ -131,12 +148,16 @@ export class RemoteWorker {
   async open(setup: TransferredSetup, workers: number): Promise<void> {
     // A process that never serves calls does not answer this one in time either.
     const started = new AbortController();
-    await Promise.race([
+    const how = await Promise.race([
       this.#isServed,
       this.ended,
       delay(OPEN_MS, undefined, { signal: started.signal }).catch(ignoreAbort),
     ]);
     started.abort();
+    if (typeof how === 'string') {
+      const reason = this.#startError ?? `its process has ended with ${how}`;
+      throw new WorkerError(`worker ${this.number} cannot be started: ${reason}`);
+    }
     const start = { protocol: PROTOCOL, number: this.number, workers, setup };
     await this.calls.open(start).catch((error: Error) => {
       throw new WorkerError(`worker ${this.number} cannot be started: ${error.message}`, { cause: error });
@@ -265,6 +286,12 @@ export class RemoteWorker {
     if (metrics.length === 0 && lines.length === 0 && refusals.length === 0) return;
     this.#received.push({ metrics, lines: lines.slice(known), refusals, keysSeen });
   }
+}
+
+/** What `digest-gateway.js` sends if it cannot load the program. */
+function startErrorIn(message: unknown): string | undefined {
+  if (typeof message !== 'object' || message === null || !('startError' in message)) return undefined;
+  return `the program cannot be loaded: ${String(message.startError)}`;
 }
 
 /** The metrics of two reports in one. */

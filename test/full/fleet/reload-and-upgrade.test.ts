@@ -1,14 +1,15 @@
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { copyFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { Agent, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
 import { connect } from 'node:tls';
 import { expect, test } from '@jest/globals';
 import { useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
+import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { createTestAuthority, writeTlsFiles } from '../../support/issued-certificates.ts';
 import { TOKEN_HASHES } from '../../support/operator.ts';
-import { gateway as run } from '../../support/program.ts';
+import { gateway as run, SOURCE_PROGRAM } from '../../support/program.ts';
 import { openScene } from '../../support/scene.ts';
 import { freePort } from '../../support/server-process.ts';
 import { authors } from '../../support/simulator.ts';
@@ -96,6 +97,38 @@ test('SIGUSR2 replaces the workers, and no client notices', async () => {
   await until(async () => (await requests()) === counted + (answered ?? 0));
   const verified = await run(['audit', 'verify', '--config', scene.gateway.configFile]);
   expect(verified).toMatchObject({ status: 0, stdout: expect.stringContaining('1 replica with 4 workers') });
+});
+
+test('an upgrade to a program that is missing or incomplete keeps the old workers, and one line of the log says why', async () => {
+  const folder = await folderOf();
+  const program = join(folder, 'digest-gateway.js');
+  await symlink(SOURCE_PROGRAM, program);
+  const upstream = { origin: 'https://127.0.0.1:9' };
+  await using gateway = await startGatewayProcess({ upstream }, { workers: 2 }, { program });
+  const old = await gateway.workers();
+  const failures = () =>
+    gateway.logged.flatMap(({ msg, reason }) =>
+      msg === 'upgrade failed; keeping the old workers' ? [String(reason)] : [],
+    );
+  await rm(program);
+  process.kill(gateway.pid, 'SIGUSR2');
+  await until(() => failures().length === 1);
+  await copyFile(SOURCE_PROGRAM, program);
+  process.kill(gateway.pid, 'SIGUSR2');
+  await until(() => failures().length === 2);
+  expect(failures()).toEqual([
+    `a worker cannot be started: ${program} does not exist; install the program there`,
+    expect.stringMatching(/^worker \d cannot be started: the program cannot be loaded: .*main\.ts/),
+  ]);
+  expect(gateway.printed.filter((line) => !line.startsWith('{'))).toEqual([]);
+  expect(await gateway.workers()).toEqual(old);
+  await rm(program);
+  await symlink(SOURCE_PROGRAM, program);
+  process.kill(gateway.pid, 'SIGUSR2');
+  await until(async () => {
+    const now = await gateway.workers();
+    return now.length === 2 && now.every((pid) => !old.includes(pid));
+  });
 });
 
 test('a reload holds in old workers of an upgrade, too, which serve open connections until they leave', async () => {
