@@ -270,11 +270,11 @@ export function doctorInput(setup: AppSetup, only?: string): DoctorInput {
 }
 
 function certificatesOf({ config, listenTls }: AppSetup): ListenerCertificate[] {
-  return listenTls.flatMap((tls, index) =>
-    tls === undefined
-      ? []
-      : { subject: formatPath(listenerPath(config.listen, index)), expires: tls.expires },
-  );
+  return listenTls.flatMap((tls, index) => {
+    if (tls === undefined) return [];
+    const { validFrom, expires } = tls;
+    return { subject: formatPath(listenerPath(config.listen, index)), validFrom, expires };
+  });
 }
 
 /** When the first list of revoked certificates of any listener expires, in seconds of Unix time; 0: never. */

@@ -36,7 +36,8 @@ export interface DoctorInput {
 export interface ListenerCertificate {
   /** Its listener in the configuration. */
   readonly subject: string;
-  /** In seconds of Unix time. */
+  /** Both in seconds of Unix time. */
+  readonly validFrom: number;
   readonly expires: number;
 }
 
@@ -70,10 +71,15 @@ export async function examine(examined: DoctorInput, deps: DoctorDeps): Promise<
 }
 
 /** Checks that clients can still trust the certificate of a listener. `now` in Unix milliseconds. */
-export function examineCertificate({ subject, expires }: ListenerCertificate, now: number): Finding {
+export function examineCertificate(certificate: ListenerCertificate, now: number): Finding {
+  const { subject, validFrom, expires } = certificate;
   const expiresAt = new Date(expires * 1000).toISOString();
   const { daysLeft, isSoon, text } = expiryOf(expires * 1000, now);
   const facts = { expiresAt, daysLeft };
+  if (validFrom * 1000 > now) {
+    const saw = `it is not valid before ${new Date(validFrom * 1000).toISOString()}`;
+    return about(subject, wrong('certificate', 'listen-certificate-not-yet-valid', saw, facts));
+  }
   const finding =
     expires * 1000 <= now
       ? wrong('certificate', 'listen-certificate-expired', `it expired at ${expiresAt}`, facts)

@@ -138,6 +138,8 @@ const FAILURES = {
     'Let the user of the gateway write to audit.directory and all that is in it (chown -R), and see that the disk is neither read-only nor full.',
   'listen-certificate-expired':
     'Replace the files of listen.tls: clients that check the certificate do not connect any more.',
+  'listen-certificate-not-yet-valid':
+    'Replace the files of listen.tls, or correct the clock of this host: until then clients that check the certificate do not connect.',
   'crl-expired':
     'Replace the list in listen.tls.crlFile by the next one of its authority: until then all of its certificates are refused.',
   'sign-in-unreachable':

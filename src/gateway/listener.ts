@@ -34,7 +34,8 @@ export interface ListenTls {
   /** When the first of these lists expires, in seconds of Unix time; 0: never. */
   readonly crlExpires: number;
   readonly minVersion: 'TLSv1.2' | 'TLSv1.3';
-  /** Expiry of the certificate, in seconds of Unix time. */
+  /** Beginning and end of the validity of the certificate, in seconds of Unix time. */
+  readonly validFrom: number;
   readonly expires: number;
 }
 

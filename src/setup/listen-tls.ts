@@ -73,7 +73,7 @@ export async function readListenTls(
     const message = `has no list of ${lacking}, all of whose certificates would be refused: add it`;
     return { tls: undefined, issues: [{ path: pathOf('crlFile'), message }], warnings: [] };
   }
-  const [{ validToDate }] = cert.value;
+  const [{ validFromDate, validToDate }] = cert.value;
   const crlExpires = firstEnd(crl?.value ?? []);
   const tls = {
     cert: cert.text,
@@ -82,11 +82,16 @@ export async function readListenTls(
     crl: crl?.value.map(({ pem }) => pem),
     crlExpires: crlExpires === undefined ? 0 : crlExpires / 1000,
     minVersion: section.minVersion,
+    validFrom: validFromDate.getTime() / 1000,
     expires: validToDate.getTime() / 1000,
   };
   const warnings: Issue[] = [];
   if (validToDate.getTime() <= Date.now()) {
     const message = `expired at ${validToDate.toISOString()}: replace it`;
+    warnings.push({ path: pathOf('certFile'), message });
+  }
+  if (validFromDate.getTime() > Date.now()) {
+    const message = `is not valid before ${validFromDate.toISOString()}: replace it, or check the clock of this host`;
     warnings.push({ path: pathOf('certFile'), message });
   }
   if (crlExpires !== undefined && crlExpires <= Date.now()) {

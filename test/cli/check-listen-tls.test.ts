@@ -11,10 +11,11 @@ import { gateway } from '../support/program.ts';
 
 const authority = await createTestAuthority();
 const second = await createTestAuthority('CN=Second CA');
-const [pair, other, expired] = await Promise.all([
+const [pair, other, expired, early] = await Promise.all([
   authority.server(),
   authority.server(),
   authority.server({ notBefore: Date.UTC(2020), notAfter: Date.UTC(2021) }),
+  authority.server({ notBefore: Date.UTC(2199), notAfter: Date.UTC(2200) }),
 ]);
 
 const makeFolder = useFolders();
@@ -88,6 +89,15 @@ test.each([
     expired.key,
     undefined,
     ['listen.tls.certFile: expired at 2021-01-01T00:00:00.000Z: replace it'],
+  ],
+  [
+    'a certificate of the future',
+    early.cert,
+    early.key,
+    undefined,
+    [
+      'listen.tls.certFile: is not valid before 2199-01-01T00:00:00.000Z: replace it, or check the clock of this host',
+    ],
   ],
 ])('%s', async (_title, cert, key, ca, wanted) => {
   expect((await issuesOf(cert, key, ca)).sort()).toEqual(wanted);

@@ -160,6 +160,7 @@ describe('a reload', () => {
     crl: undefined,
     crlExpires: 0,
     minVersion: 'TLSv1.2',
+    validFrom: 0,
     expires: 1,
   });
 

@@ -313,6 +313,13 @@ describe('the certificate of the gateway is replaced without a dropped connectio
     expect([statuses, connections]).toEqual([new Set([200]), 8]);
   });
 
+  test('with a warning if it is not valid yet', async () => {
+    const notBefore = Date.now() + 10 * 86_400_000;
+    await files.replace(await authority.server({ notBefore, notAfter: notBefore + 86_400_000 }));
+    await until(() => pair.gateway.logged.some(({ msg }) => /is not valid before/.test(String(msg))));
+    expect(told(REPLACED)).toBe(true);
+  });
+
   test('on a reload, together with new rules', async () => {
     const load = underLoad(4);
     await load.round();
