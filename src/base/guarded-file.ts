@@ -66,7 +66,7 @@ function whyClosed(error: unknown, file: string): string {
     case 'EACCES':
       return (
         whyUnreached(file) ??
-        'may not be read by this user: make this user its owner, or give its group read permission'
+        'may not be read by this user: run this as the user of the service, make that user its owner, or give its group read permission'
       );
     default:
       return 'cannot be opened: name a readable file';
@@ -131,7 +131,8 @@ function fileIssue(
     return `can be read by others: run chmod 600 on it${permitted}`;
   }
   if (uid !== undefined && stats.uid !== uid && stats.uid !== 0) {
-    return 'belongs to another user, who could exchange it: make this user or root its owner';
+    // "This user" may be root, who runs a command beside a service of the owner: that one must still be able to read it.
+    return `belongs to another user (uid ${stats.uid}), who could exchange it: run this as the user of the service, or make that user or root its owner`;
   }
   return stats.size > largest ? `is larger than ${largest} bytes: name the right file` : undefined;
 }

@@ -132,7 +132,7 @@ test.each(Object.entries(FILES))('%s of another user is refused', async (name, p
   try {
     expect(await issuesAs(owner)).toEqual([]);
     expect(await issuesAs(uid === 0 ? uid : uid + 1)).toContain(
-      `${path}: ${name} belongs to another user, who could exchange it: make this user or root its owner`,
+      `${path}: ${name} belongs to another user (uid ${owner}), who could exchange it: run this as the user of the service, or make that user or root its owner`,
     );
   } finally {
     await chown(file, uid, group);

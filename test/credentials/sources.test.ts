@@ -145,8 +145,9 @@ describe('the owner of a file', () => {
 
   test('may not be another user', async () => {
     const [file, process] = await strangersFile();
+    // Root is told to run the command as the owner: chown to root would keep a gateway of the owner from reading it.
     expect(await outcome({ file }, { uid: process })).toBe(
-      `${file} belongs to another user, who could exchange it: make this user or root its owner`,
+      `${file} belongs to another user (uid ${uid === ROOT ? NOBODY : uid}), who could exchange it: run this as the user of the service, or make that user or root its owner`,
     );
   });
 
@@ -200,7 +201,7 @@ describe('a user who may not read it', () => {
 
   test('is to own the file, or to be in its group, if every folder is open', () => {
     expect(messageOf('closed-file')).toBe(
-      'may not be read by this user: make this user its owner, or give its group read permission',
+      'may not be read by this user: run this as the user of the service, make that user its owner, or give its group read permission',
     );
   });
 });
