@@ -32,6 +32,9 @@ export interface ConnectionSettings {
   readonly clock: Clock;
 }
 
+/** Some upstreams close a connection behind a 401 without saying so, some of them only where a body came. */
+export type Behind401 = 'kept' | 'kept-for-body' | 'closed';
+
 /** Numbers of connections, and of requests. */
 export interface ConnectionStats {
   /** Connections that are open. */
@@ -85,13 +88,15 @@ export class Connection implements ResponseSource {
   /** When its last exchange was put on it, in milliseconds. */
   #begunAt = 0;
   #isReferenced = true;
+  /** True if its last request had a body. */
+  #hadBody = false;
   // Only the connection changes these.
   /** Its last response, if that was a 401. */
   challenge: UpstreamResponse | undefined;
   /** When its last response ended, in milliseconds. */
   freeSince = 0;
-  /** True if another response came after a 401. */
-  survives401 = false;
+  /** What came of it behind a 401, if that was its last response but one; otherwise undefined. */
+  behind401: Behind401 | undefined;
   /**
    * True if its last response was one to HEAD. A server that sends a body with it would have that taken for the next
    * response, so only the answer to its challenge may follow.
@@ -334,8 +339,9 @@ export class Connection implements ResponseSource {
   #free(exchange: UpstreamExchange | undefined): void {
     const now = this.#settings.clock.now();
     const { response, message, isReused } = exchange ?? {};
-    this.survives401 ||= this.challenge !== undefined;
+    this.behind401 = this.challenge && (this.#hadBody ? 'kept-for-body' : 'kept');
     this.challenge = response?.status === 401 ? response : undefined;
+    this.#hadBody = message !== undefined && message.body !== null;
     this.freeSince = now;
     this.isForAnswer = message?.method === 'HEAD';
     const { keepAliveSeconds } = this.reader;
@@ -363,6 +369,7 @@ export class Connection implements ResponseSource {
     // The upstream has worked on the request since, and broke off.
     if (exchange?.progress === 'sent' && this.#settings.clock.now() - this.#begunAt >= SILENT_END)
       exchange.isReused = false;
+    if (exchange?.progress === 'sent' && this.challenge !== undefined) this.behind401 = 'closed';
     exchange?.onConnectionError(error);
     this.#end();
   }

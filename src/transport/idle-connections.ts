@@ -1,6 +1,6 @@
 import { IDEMPOTENT } from '../handshake/attempt-budget.ts';
 import type { Message } from '../handshake/exchange.ts';
-import type { Connection } from './connection.ts';
+import type { Behind401, Connection } from './connection.ts';
 
 /** After this time without a byte, a kept connection may be dead, in milliseconds. */
 const SILENCE_MS = 3_000;
@@ -9,8 +9,8 @@ const SILENCE_MS = 3_000;
 export class IdleConnections {
   readonly #idle: Connection[] = [];
   readonly #silenceMs: number;
-  /** True if a connection has carried another response after a 401. */
-  #survives401 = false;
+  /** As the last connection has shown; undefined: none has. */
+  #behind401: Behind401 | undefined;
   /** When a connection that had been idle carried a response to its end last. */
   #keptAt = Number.NEGATIVE_INFINITY;
 
@@ -26,12 +26,23 @@ export class IdleConnections {
   /** `isReused`: it was idle before its last exchange. */
   add(connection: Connection, now: number, isReused: boolean): void {
     if (isReused) this.#keptAt = now;
-    this.#survives401 ||= connection.survives401;
+    this.#learnFrom(connection);
     this.#idle.push(connection);
   }
 
-  /** Does nothing if it is not idle. */
+  /** It is closed. */
   remove(connection: Connection): void {
+    this.#learnFrom(connection);
+    this.#takeOut(connection);
+  }
+
+  /** That a connection is kept where no body came says nothing of those where one came. */
+  #learnFrom({ behind401 }: Connection): void {
+    if (behind401 !== 'kept' || this.#behind401 === 'closed') this.#behind401 = behind401 ?? this.#behind401;
+  }
+
+  /** Does nothing if it is not idle. */
+  #takeOut(connection: Connection): void {
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
   }
@@ -41,24 +52,20 @@ export class IdleConnections {
    * closes one that does not fit. `canOpen`: another one may be opened.
    */
   take(message: Message, now: number, canOpen: boolean): Connection | undefined {
-    const { method, body, follows } = message;
+    const { method, body, request, freshConnection: needsFresh = false } = message;
     const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
-    const crossesEnd = !isRepeatable && !this.#survives401;
-    return (
-      (follows && this.#takeChallenged(follows, now, crossesEnd)) ??
-      this.#takeLast(message.freshConnection === true, now, canOpen, crossesEnd)
-    );
+    // A request that cannot be repeated must not cross the end of a connection that is being closed behind a 401.
+    const mayCross = isRepeatable || this.#behind401 === 'kept-for-body';
+    // Refused on another connection, it may have gone to a server that does not know the nonce.
+    const usesOwn = this.#behind401 !== 'closed' && (mayCross || request.budget?.ownRefused === true);
+    const own = usesOwn ? this.#takeChallenged(message, now) : undefined;
+    return own ?? this.#takeLast(needsFresh, now, canOpen, !mayCross);
   }
 
-  /** `crossesEnd`: a request must not go to an upstream that may be closing the connection behind a 401. */
-  #takeChallenged(
-    follows: NonNullable<Message['follows']>,
-    now: number,
-    crossesEnd: boolean,
-  ): Connection | undefined {
-    const own = this.#idle.find(({ challenge }) => challenge === follows);
-    if (own === undefined || own.isStale(now) || (crossesEnd && own.isChallenged(now))) return undefined;
-    this.remove(own);
+  #takeChallenged({ follows }: Message, now: number): Connection | undefined {
+    const own = follows && this.#idle.find(({ challenge }) => challenge === follows);
+    if (own === undefined || own.isStale(now)) return undefined;
+    this.#takeOut(own);
     return own;
   }
 

@@ -1,5 +1,6 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
+import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { AnsweredNonce, Message } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import type { Connections } from '../../src/transport/connections.ts';
@@ -70,18 +71,47 @@ test('nothing but its answer follows a HEAD, whose response can have a body that
   expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
 });
 
-test('a POST answers on the connection that brought the challenge once some connection has survived a 401', async () => {
-  const { connections } = await scene(guarded, { connections: 2 });
+describe('a POST, which cannot be repeated, answers on the connection that brought its challenge', () => {
   const post = { method: 'POST', body: Buffer.from('x') };
-  const first = await exchange(connections, post);
-  const answered = await exchange(connections, { ...post, ...ANSWER, follows: first });
-  expect([numberOf(first), numberOf(answered)]).toEqual(['1', '2']);
-  const get = await exchange(connections);
-  await exchange(connections, { ...ANSWER, follows: get });
-  const second = await exchange(connections, post);
-  expect(numberOf(await exchange(connections, { ...post, ...ANSWER, follows: second }))).toBe(
-    numberOf(second),
-  );
+  const isOnOwn = async (connections: Connections, change: Partial<Message> = {}): Promise<boolean> => {
+    const first = await exchange(connections, { ...post, ...change });
+    const answered = await exchange(connections, { ...post, ...ANSWER, ...change, follows: first });
+    return numberOf(answered) === numberOf(first);
+  };
+
+  test('once a connection was kept behind the 401 to a body, not to a GET', async () => {
+    const { connections } = await scene(guarded, { connections: 2 });
+    const get = await exchange(connections);
+    await exchange(connections, { ...ANSWER, follows: get });
+    expect(await isOnOwn(connections)).toBe(false);
+    const put = { method: 'PUT', body: Buffer.from('x') };
+    const first = await exchange(connections, put);
+    await exchange(connections, { ...put, ...ANSWER, follows: first });
+    expect(await isOnOwn(connections)).toBe(true);
+  });
+
+  test('after its answer was refused on another one', async () => {
+    const { connections } = await scene(guarded, { connections: 2 });
+    const budget = new AttemptBudget('POST');
+    const request = { client: '', cancellation: new Cancellation(), budget };
+    expect(await isOnOwn(connections, { request })).toBe(false);
+    budget.ownRefused = true;
+    expect(await isOnOwn(connections, { request })).toBe(true);
+  });
+});
+
+test('where a connection ends behind a 401, answers go out on others', async () => {
+  const closing = async (connection: UpstreamConnection): Promise<void> => {
+    await connection.request();
+    await connection.write(`HTTP/1.1 401 No\r\nN: ${connection.number}\r\nContent-Length: 0\r\n\r\n`);
+    if ((await connection.request()) !== undefined) connection.reset();
+  };
+  const { connections } = await scene(closing, { connections: 3 });
+  const first = await exchange(connections);
+  await expect(exchange(connections, { ...ANSWER, follows: first })).rejects.toThrow();
+  const second = await exchange(connections);
+  const answered = await exchange(connections, { ...ANSWER, follows: second });
+  expect(numberOf(answered)).not.toBe(numberOf(second));
 });
 
 test('kept connections that something on the way has forgotten cost one request', async () => {
