@@ -96,9 +96,9 @@ export class AttemptBudget {
     this.#limit = Math.min(2 * ATTEMPTS, this.answered + ATTEMPTS);
   }
 
-  /** The nonce of an attempt was refused, and not the credential: adds one, if none is left. */
-  extendForNonce(): void {
-    if (this.#forNonces >= MAX_FOR_NONCES || this.left > 0) return;
+  /** The nonce of an attempt was refused, and not the credential: adds one, if none is left. `most`: in all. */
+  extendForNonce(most = MAX_FOR_NONCES): void {
+    if (this.#forNonces >= most || this.left > 0) return;
     this.#forNonces += 1;
     this.#limit += 1;
   }

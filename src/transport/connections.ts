@@ -137,6 +137,7 @@ export class Connections implements ConnectionOwner {
     if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
     return new Promise((resolve, reject) => {
       const exchange = new UpstreamExchange(message, this.#waiting, observer, resolve, reject);
+      if (message.follows !== undefined) this.#idle.reserve(message, this.#settings.clock.now());
       if (this.#waiting.size > this.#available - this.#reserve) this.#waits(exchange);
       this.#schedule();
     });

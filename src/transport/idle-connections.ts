@@ -11,6 +11,8 @@ export class IdleConnections {
   readonly #silenceMs: number;
   /** As the last connection has shown; undefined: none has. */
   #behind401: Behind401 | undefined;
+  /** Those for which an answer to their challenge waits. */
+  readonly #reserved = new Set<Connection>();
   /** When a connection that had been idle carried a response to its end last. */
   #keptAt = Number.NEGATIVE_INFINITY;
 
@@ -43,8 +45,15 @@ export class IdleConnections {
 
   /** Does nothing if it is not idle. */
   #takeOut(connection: Connection): void {
+    this.#reserved.delete(connection);
     const at = this.#idle.indexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
+  }
+
+  /** A message begins to wait: others leave the connection alone that it will take. */
+  reserve(message: Message, now: number): void {
+    const own = this.#ownOf(message, now);
+    if (own !== undefined) this.#reserved.add(own);
   }
 
   /**
@@ -52,32 +61,39 @@ export class IdleConnections {
    * closes one that does not fit. `canOpen`: another one may be opened.
    */
   take(message: Message, now: number, canOpen: boolean): Connection | undefined {
-    const { method, body, request, freshConnection: needsFresh = false } = message;
-    const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
-    // A request that cannot be repeated must not cross the end of a connection that is being closed behind a 401.
-    const mayCross = isRepeatable || this.#behind401 === 'kept-for-body';
-    // Refused on another connection, it may have gone to a server that does not know the nonce.
-    const usesOwn = this.#behind401 !== 'closed' && (mayCross || request.budget?.ownRefused === true);
-    const own = usesOwn ? this.#takeChallenged(message, now) : undefined;
-    return own ?? this.#takeLast(needsFresh, now, canOpen, !mayCross);
-  }
-
-  #takeChallenged({ follows }: Message, now: number): Connection | undefined {
-    const own = follows && this.#idle.find(({ challenge }) => challenge === follows);
-    if (own === undefined || own.isStale(now)) return undefined;
+    const own = this.#ownOf(message, now);
+    if (own === undefined) return this.#takeLast(message, now, canOpen);
     this.#takeOut(own);
     return own;
   }
 
-  #takeLast(needsFresh: boolean, now: number, canOpen: boolean, crossesEnd: boolean): Connection | undefined {
+  /** The connection with the challenge that the message answers; undefined: it goes out on any. */
+  #ownOf({ method, body, request, follows }: Message, now: number): Connection | undefined {
+    if (follows === undefined || this.#behind401 === 'closed') return undefined;
+    // Refused on another connection, it may have gone to a server that does not know the nonce.
+    const isBest = this.#mayCross(method, body) || request.budget?.ownRefused === true;
+    const own = isBest ? this.#idle.find(({ challenge }) => challenge === follows) : undefined;
+    return own?.isStale(now) === true ? undefined : own;
+  }
+
+  /** True if a request may cross the end of a connection that is being closed behind a 401. */
+  #mayCross(method: string, body: Message['body']): boolean {
+    const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
+    return this.#behind401 === 'kept-for-body' || (isRepeatable && this.#behind401 !== 'closed');
+  }
+
+  #takeLast(message: Message, now: number, canOpen: boolean): Connection | undefined {
+    const { method, body, freshConnection: needsFresh = false } = message;
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
       const idle = this.#idle[at] as Connection;
       const isChallenged = idle.isChallenged(now);
-      // Its challenge is about to be answered.
-      if (isChallenged && canOpen) continue;
+      // Its challenge is about to be answered, or may be, once it is known what another refusal means.
+      if (canOpen && isChallenged && (needsFresh || this.#reserved.has(idle))) continue;
       if (at === this.#idle.length - 1) this.#idle.pop();
       else this.#idle.splice(at, 1);
-      const isUnfit = (needsFresh && idle.wasUsed) || idle.isForAnswer || (crossesEnd && isChallenged);
+      this.#reserved.delete(idle);
+      const crosses = isChallenged && !this.#mayCross(method, body);
+      const isUnfit = (needsFresh && idle.wasUsed) || idle.isForAnswer || crosses;
       if (!isUnfit && !idle.isStale(now)) return idle;
       idle.close();
       if (isUnfit) return undefined;

@@ -290,9 +290,9 @@ export class UpstreamCredential {
     if (version.health.refused || this.versions.isReplaced(version)) return this.#goOn(version, call);
     if (refused.challenge === undefined) throw noDigest();
     const isDropped = refused.isNamedAgain && refused.isOwn;
+    if (isDropped) budget.extendForNonce();
     // Found good, but by others: servers behind one address can have nonces of their own.
-    const isForeign = refused.isGoodNonce && !refused.isOwn;
-    if (isDropped || isForeign) budget.extendForNonce();
+    else if (refused.isGoodNonce && !refused.isOwn) budget.extendForNonce(1);
     if (budget.spent) throw errorAfter(refused, budget);
     if (isDropped && call.turn === undefined) await this.#takeTurn(call);
     if (this.versions.hasLeft(version)) return FROM_POOL;

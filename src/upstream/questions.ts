@@ -16,7 +16,7 @@ const SLOW_MS = 1_000;
 
 interface ProbeOptions {
   readonly inHand?: InHand | undefined;
-  readonly avoidsNeutral?: boolean;
+  readonly round?: number;
 }
 
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
@@ -79,19 +79,20 @@ export class Questions {
    * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
    * supports HEAD; if the neutral target wants no authentication, with paths that served clients, and at last with that of
    * `target`, which the upstream may refuse. `inHand`: a refusal whose challenge is answered first, if it
-   * came to a request like these: another target may want no authentication, and serve whatever answers. `avoidsNeutral`:
-   * while no target is known that served, the path of `target` is asked, since the account may not use the neutral one.
+   * came to a request like these: another target may want no authentication, and serve whatever answers. `round`: of
+   * attempts with a refused version; while no target is known, each round asks another one, since the account may not use
+   * the neutral one.
    */
   async probe(
     version: CredentialVersion,
     target: string,
     cancellation: Cancellation,
-    { inHand, avoidsNeutral = false }: ProbeOptions = {},
+    { inHand, round }: ProbeOptions = {},
   ): Promise<Reply> {
     const known = this.#knownPath;
     const own = splitTarget(target).path;
     const method = this.#configured?.method;
-    const path = known ?? this.#otherPath ?? (avoidsNeutral ? own : this.#neutralTarget);
+    const path = known ?? this.#pathOf(round, own);
     const head: Question = { method: method ?? 'HEAD', target: path, cancellation };
     const get = { ...head, method: method ?? 'GET', options: { freshConnection: true } };
     const isSame = inHand?.target === head.target && [head.method, get.method].includes(inHand.method);
@@ -103,10 +104,17 @@ export class Questions {
     // The state of a connection must not speak against a version that was accepted.
     const options = { freshConnection: version.health.accepted };
     const first = await version.ask({ ...head, options });
-    if (first.kind !== 'unclear') return first;
-    const second = await version.ask(get);
-    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
+    const reply = first.kind === 'unclear' ? await version.ask(get) : first;
+    if (reply.kind === 'accepted' && path !== this.#neutralTarget) this.lastTarget ??= path;
+    if (reply.kind !== 'unclear' || !reply.isUnprotected || known !== undefined) return reply;
     return this.#askElsewhere(version, get, own);
+  }
+
+  /** `own`: of a client's request. The verdict came from the neutral target, so that is the last one. */
+  #pathOf(round: number | undefined, own: string): string {
+    if (round === undefined) return this.#neutralTarget;
+    const paths = [this.#otherPath ?? own, own, this.#neutralTarget];
+    return paths[round % paths.length] ?? own;
   }
 
   /** Asks the question with the neutral target and paths that served clients, and at last with this one. */

@@ -234,13 +234,12 @@ export class Verifier {
     const at = circuit.admit();
     const { length } = versions.all;
     const version = versions.all[this.#admitted % length] ?? versions.inUse;
-    // The verdict came from the neutral target, so the first round avoids it.
-    const avoidsNeutral = Math.floor(this.#admitted / length) % 2 === 0;
+    const round = Math.floor(this.#admitted / length);
     this.#admitted += 1;
     versions.note('admitted', [version], { count: circuit.perMinute, at });
     const { target } = call.request;
     await this.#leadOrFollow(version, call, async (cancellation) => {
-      const reply = await questions.probe(version, target, cancellation, { avoidsNeutral });
+      const reply = await questions.probe(version, target, cancellation, { round });
       versions.noteReply(version, reply, 'verification');
       this.#settle(version, reply);
     });
