@@ -97,10 +97,7 @@ export class Connection implements ResponseSource {
   freeSince = 0;
   /** What came of it behind a 401, if that was its last response but one; otherwise undefined. */
   behind401: Behind401 | undefined;
-  /**
-   * True if its last response was one to HEAD. A server that sends a body with it would have that taken for the next
-   * response, so only the answer to its challenge may follow.
-   */
+  /** True if its last response was one to HEAD, behind which only the answer to its challenge may follow. */
   isForAnswer = false;
 
   constructor(settings: ConnectionSettings, owner: ConnectionOwner) {

@@ -16,6 +16,7 @@ const SLOW_MS = 1_000;
 
 interface ProbeOptions {
   readonly inHand?: InHand | undefined;
+  /** Left out: the first one. */
   readonly round?: number;
 }
 
@@ -87,33 +88,33 @@ export class Questions {
     version: CredentialVersion,
     target: string,
     cancellation: Cancellation,
-    { inHand, round }: ProbeOptions = {},
+    { inHand, round = 0 }: ProbeOptions = {},
   ): Promise<Reply> {
     const known = this.#knownPath;
     const own = splitTarget(target).path;
     const method = this.#configured?.method;
     const path = known ?? this.#pathOf(round, own);
+    const needsSuccess = known === undefined && path !== this.#neutralTarget;
     const head: Question = { method: method ?? 'HEAD', target: path, cancellation };
-    const get = { ...head, method: method ?? 'GET', options: { freshConnection: true } };
+    const get = { ...head, method: method ?? 'GET', options: { freshConnection: true, needsSuccess } };
     const isSame = inHand?.target === head.target && [head.method, get.method].includes(inHand.method);
     if (isSame) {
-      const options = { challenge: inHand.response };
+      const options = { challenge: inHand.response, needsSuccess };
       const reply = await version.ask({ ...head, method: inHand.method, options });
       if (reply.kind !== 'unclear') return reply;
     }
     // The state of a connection must not speak against a version that was accepted.
-    const options = { freshConnection: version.health.accepted };
+    const options = { freshConnection: version.health.accepted, needsSuccess };
     const first = await version.ask({ ...head, options });
     const reply = first.kind === 'unclear' ? await version.ask(get) : first;
-    if (reply.kind === 'accepted' && path !== this.#neutralTarget) this.lastTarget ??= path;
+    if (reply.kind === 'accepted' && needsSuccess) this.lastTarget = path;
     if (reply.kind !== 'unclear' || !reply.isUnprotected || known !== undefined) return reply;
     return this.#askElsewhere(version, get, own);
   }
 
-  /** `own`: of a client's request. The verdict came from the neutral target, so that is the last one. */
-  #pathOf(round: number | undefined, own: string): string {
-    if (round === undefined) return this.#neutralTarget;
-    const paths = [this.#otherPath ?? own, own, this.#neutralTarget];
+  /** `own`: of a client's request. */
+  #pathOf(round: number, own: string): string {
+    const paths = [this.#neutralTarget, this.#otherPath ?? own, own];
     return paths[round % paths.length] ?? own;
   }
 

@@ -2,6 +2,7 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { reportError } from '../base/report-error.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
+import { METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
@@ -241,7 +242,7 @@ export class Verifier {
     await this.#leadOrFollow(version, call, async (cancellation) => {
       const reply = await questions.probe(version, target, cancellation, { round });
       versions.noteReply(version, reply, 'verification');
-      this.#settle(version, reply);
+      if (!isAnyAnswer(reply)) this.#settle(version, reply);
     });
     if (version.health.refused) throw credentialRefused();
   }
@@ -316,4 +317,10 @@ export class Verifier {
     else if (reply.kind === 'refused') versions.refuse(version, reply.attempt, 'reply');
     else versions.accept(version);
   }
+}
+
+/** True if an answer got a status where only a success counts: a wrong one may get that, too. */
+function isAnyAnswer(reply: Reply): boolean {
+  if (reply.kind !== 'unclear' || reply.status === 0 || reply.isUnprotected) return false;
+  return !SAYS_NOTHING.has(reply.status) && !METHOD_REFUSED.has(reply.status);
 }

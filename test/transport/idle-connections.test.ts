@@ -65,7 +65,14 @@ test('one connection is enough for all requests', async () => {
   expect(numberOf(await exchange(connections, ANSWER))).toBe('1');
 });
 
-test('nothing but its answer follows a HEAD, whose response can have a body that passes for the next one', async () => {
+test('nothing follows a HEAD of a client', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  const request = { client: 'reporting', cancellation: new Cancellation() };
+  const first = await exchange(connections, { method: 'HEAD', request });
+  expect(numberOf(await exchange(connections, { ...ANSWER, request, follows: first }))).toBe('2');
+});
+
+test('nothing but its answer follows a HEAD of the gateway, whose response can have a body that passes for the next one', async () => {
   const { connections } = await scene(guarded, { connections: 1 });
   await exchange(connections, { method: 'HEAD' });
   expect(numberOf(await exchange(connections, ANSWER))).toBe('2');

@@ -138,6 +138,30 @@ describe('a target that the upstream refuses although it accepts the credential'
     });
   });
 
+  test('a wrong password is not accepted by a path of a client where any answer gets 404', async () => {
+    let nonces = 0;
+    let asked = 0;
+    await using service = await startUpstream(({ headers, url, method }, res) => {
+      nonces += 1;
+      const isAny = headers.authorization !== undefined && url === '/any';
+      if (isAny && method === 'HEAD') asked += 1;
+      if (isAny) res.writeHead(404);
+      else res.writeHead(401, { 'www-authenticate': `Digest realm="r", qop="auth", nonce="${nonces}"` });
+      res.end();
+    });
+    const settings = { tls: { allowPlaintext: true }, digest: { attemptsWhenRefused: 60 } };
+    await using gateway = await startGateway({ service: { origin: service.origin, settings } });
+    const ask = async (path: string): Promise<string> => outcomeOf(await fetch(`${gateway.origin}${path}`));
+    const refused = '502 upstream-credential-refused';
+    expect(await ask('/items')).toBe(refused);
+    const outcomes = new Set<string>();
+    await until(async () => {
+      outcomes.add(await ask('/any'));
+      return asked > 0;
+    });
+    expect([...outcomes, await ask('/any'), await ask('/items')]).toEqual(Array(3).fill(refused));
+  });
+
   test('does not shut the credential out where only POST may use the path that served', async () => {
     let nonces = 0;
     await using service = await startUpstream(({ headers, url = '', method }, res) => {
