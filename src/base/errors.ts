@@ -246,9 +246,8 @@ const table = {
     status: 502,
     title: 'Upstream offered no usable Digest challenge',
     proxyError: 'http_protocol_error',
-    cause:
-      'The upstream answered 401 without a Digest challenge that may be used. One with a `nonce` or `opaque` of more than 4096 characters, or a `realm` of more than 1024, is not.',
-    remedy: 'Check `baseUrl` and `digest.algorithms`.',
+    cause: 'The upstream answered 401 without a Digest challenge that may be used.',
+    remedy: 'Check `baseUrl` and `digest.algorithms`. Its `nonce` and `opaque` have 4096 characters at most.',
   },
   'upstream-credential-refused': {
     status: 502,
