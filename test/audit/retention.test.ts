@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { zstdCompressSync } from 'node:zlib';
 import { expect, test } from '@jest/globals';
@@ -9,6 +9,9 @@ import type { Query } from '../../src/audit/reader/query.ts';
 import { search } from '../../src/audit/reader/search.ts';
 import { searchInThread } from '../../src/audit/reader/search-thread.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
+import { recordLine } from '../../src/audit/record.ts';
+import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
+import { headerLine, parseHeader, type SegmentHeader } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -133,6 +136,94 @@ test('a search that reaches back to before the log begins says that records were
   await rm(join(directory, REPLICA, (await names())[0] ?? ''));
   const missing = { kind: 'segment-missing', facts: { last: expect.any(Number) } };
   expect(await searched(directory, keys, before)).toMatchObject({ errors: [missing], said: [] });
+});
+
+test('a search in copies finds a retirement that only a segment in the middle of them records', async () => {
+  const [directory, copies] = [await folder(), await folder()];
+  const files = async (): Promise<string[]> =>
+    (await readdir(join(directory, REPLICA))).filter((name) => name.includes('.jsonl')).sort();
+  const run = async (segment: { size: number; keep: number }, isDone: () => Promise<boolean>) => {
+    const { audit } = await openTestAudit(directory, { segment: { ...segment, age: DAY_MS } });
+    for (let count = 0; count < 3; count += 1) await recordAccess(audit);
+    await until(isDone);
+    await audit.close();
+  };
+  const keeping = { size: 1, keep: DAY_MS };
+  const write = (): Promise<void> => run(keeping, async () => true);
+  const retire = (): Promise<void> =>
+    run({ size: 2 ** 28, keep: 0 }, async () => (await files()).length === 1);
+  const copy = async (): Promise<void> => {
+    const isAll = async (): Promise<boolean> =>
+      (await files()).slice(0, -1).every((name) => name.endsWith('.zst'));
+    await until(isAll);
+    for (const name of (await files()).slice(0, -1)) {
+      await cp(join(directory, REPLICA, name), join(copies, REPLICA, name));
+    }
+  };
+  await write();
+  await retire();
+  await write();
+  await copy();
+  const [oldest = ''] = await files();
+  await retire();
+  await write();
+  await copy();
+  const names = (await readdir(join(copies, REPLICA))).sort();
+  const [newest = ''] = names.toReversed();
+  // The header of the newest one names a later retirement.
+  expect([names[0], await segmentText(copies, newest)]).toEqual([
+    oldest,
+    expect.stringContaining('"retired"'),
+  ]);
+  const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+  const retired = { kind: 'records-retired', facts: { first: Number.parseInt(oldest, 10) } };
+  expect(await searched(copies, keys)).toMatchObject({ errors: [], said: [retired] });
+  const checked = { directory: copies, keys, heads: [], isCopy: true, onBytes: () => undefined };
+  expect((await verify(checked)).alterations).toEqual([]);
+});
+
+test.each([
+  ['header', 'segment-missing', []],
+  // A record can be right: the process that retired the segments wrote it to the one that it had begun before.
+  ['record', 'segment-unchecked', ['records-retired']],
+])('a search believes no %s of a forged oldest segment that it does not read', async (place, kind, said) => {
+  const directory = await folder();
+  const pathOf = (name: string): string => join(directory, REPLICA, name);
+  const { audit } = await openTestAudit(directory, { segment: { size: 1, age: DAY_MS, keep: DAY_MS } });
+  for (let count = 0; count < 4; count += 1) await recordAccess(audit);
+  await audit.close();
+  const names = (await readdir(pathOf(''))).filter((name) => name.includes('.jsonl')).sort();
+  const [removed = '', oldest = '', next = ''] = names;
+  const headerIn = async (name: string): Promise<SegmentHeader> => {
+    const [line = ''] = (await segmentText(directory, name)).split('\n');
+    return parseHeader(line) as SegmentHeader;
+  };
+  const { first, opened, previous } = await headerIn(oldest);
+  // So that the next one seems to continue it, and its records seem to be older than the time range.
+  const { previous: hmac } = await headerIn(next);
+  await rm(pathOf(removed));
+  // By somebody who has no key of the log.
+  const other = auditKeys(new Secret('f'.repeat(64)));
+  const retired = { last: first - 1, hmac: previous };
+  const start = headerLine({
+    replica: REPLICA,
+    first,
+    previous,
+    key: other.id,
+    opened,
+    ...(place === 'header' && { retired }),
+  });
+  const details = { segment: removed, first: 1, previous: GENESIS, ...retired, olderThan: opened };
+  const event = JSON.stringify({ kind: 'admin', replica: REPLICA, event: 'segment-retired', ...details });
+  const rest = place === 'header' ? '"kind":"other"}' : event.slice(1);
+  const lines = start + recordLine(first, '2020-01-01T00:00:00.000Z', rest);
+  const seal = sealFor(other, { replica: REPLICA, previous }, { first, last: first }, Buffer.from(lines));
+  await rm(pathOf(oldest));
+  await writeFile(pathOf(oldest.replace('.zst', '')), lines + sealLine({ ...seal, hmac }));
+  const found = await searched(directory, [auditKeys(new Secret(AUDIT_KEY))], {
+    since: '2020-01-02T00:00:00.000Z',
+  });
+  expect([found.errors, found.said]).toMatchObject([[{ kind }], said.map((each) => ({ kind: each }))]);
 });
 
 test('what a killed process left of a segment that it removed goes with the next start', async () => {
