@@ -175,8 +175,8 @@ export class AuditApi {
     if (format === 'json') res.json(usageView(counted));
     else {
       // The file alone has to say what it lacks: it is kept without this response.
-      const notes = counted.notes.map((note) => csvLine([note])).join('');
-      attach(res, 'usage', 'csv').send(usageCsv(counted.usage) + notes);
+      const errors = counted.errors.map((error) => csvLine([error])).join('');
+      attach(res, 'usage', 'csv').send(usageCsv(counted.usage) + errors);
     }
   }
 

@@ -7,7 +7,7 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { type AuditKeys, auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { search } from '../../src/audit/reader/search.ts';
-import { searchInThread } from '../../src/audit/reader/search-thread.ts';
+import { runInThread, searchInThread } from '../../src/audit/reader/search-thread.ts';
 import { verify } from '../../src/audit/reader/verify.ts';
 import { recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
@@ -136,6 +136,46 @@ test('a search that reaches back to before the log begins says that records were
   await rm(join(directory, REPLICA, (await names())[0] ?? ''));
   const missing = { kind: 'segment-missing', facts: { last: expect.any(Number) } };
   expect(await searched(directory, keys, before)).toMatchObject({ errors: [missing], said: [] });
+});
+
+test('the console says what was altered among any number of logs that begin late, and calls no export cut for those', async () => {
+  const directory = await folder();
+  const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
+  const segment = { size: 1, age: DAY_MS, keep: DAY_MS };
+  const filesOf = async (replica: string): Promise<string[]> =>
+    (await readdir(join(directory, replica))).filter((name) => name.includes('.jsonl'));
+  const replicas = Array.from({ length: 21 }, (_, worker) => (worker === 0 ? 'r1' : `r1@${worker}`));
+  for (const replica of replicas) {
+    const first = await openTestAudit(directory, { replica, segment });
+    for (let count = 0; count < 2; count += 1) await recordAccess(first.audit);
+    await first.audit.close();
+    const retiring = await openTestAudit(directory, {
+      replica,
+      segment: { ...segment, keep: 0, size: 2 ** 28 },
+    });
+    await recordAccess(retiring.audit);
+    await until(async () => (await filesOf(replica)).length === 1);
+    await retiring.audit.close();
+  }
+  const scope = { directory, keys, keysDirectory: undefined, parameters: [], query: {} };
+  const usage = { kind: 'usage', by: ['client'], lists: {}, maxRows: 10 } as const;
+  const { signal } = new AbortController();
+  const trailers = async (): Promise<string[]> => {
+    const task = { kind: 'export', format: 'jsonl', most: 1_000, timeMs: 60_000 } as const;
+    let text = '';
+    for await (const piece of runInThread(scope, task, signal)) text += piece;
+    return text.split('\n').filter((line) => line.startsWith('{"cut":'));
+  };
+  expect(await trailers()).toEqual([]);
+  expect((await searchInThread(scope, usage, signal)).errors).toEqual([]);
+
+  const [name = ''] = await filesOf('r1@20');
+  const file = join(directory, 'r1@20', name);
+  await writeFile(file, (await readFile(file, 'utf8')).replaceAll('"reporting"', '"reportinG"'));
+  const altered = expect.stringContaining('[records-altered]');
+  const counted = await searchInThread(scope, usage, signal);
+  expect([counted.notes[0], counted.errors]).toEqual([altered, [altered]]);
+  expect(await trailers()).toEqual([altered]);
 });
 
 test('a search in copies finds a retirement that only a segment in the middle of them records', async () => {

@@ -28,7 +28,7 @@ import {
   type Query,
 } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
-import { searchInThread } from '../../src/audit/reader/search-thread.ts';
+import { runInThread, searchInThread } from '../../src/audit/reader/search-thread.ts';
 import type { Undecided } from '../../src/audit/reader/undecided.ts';
 import { type AccessFacts, recordLine } from '../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../src/audit/seal.ts';
@@ -296,6 +296,11 @@ describe('a search', () => {
     expect((await searchInThread(scope, task, new AbortController().signal)).notes).toEqual([
       'The log leaves out 8 refusals of the gateway: too many came at once for a record of each.',
     ]);
+    const exported = { kind: 'export', format: 'jsonl', most: 1_000, timeMs: 60_000 } as const;
+    const lines: string[] = [];
+    for await (const piece of runInThread(scope, exported, new AbortController().signal)) lines.push(piece);
+    // The export has all that the log has.
+    expect(lines.join('')).not.toContain('"cut"');
   });
 
   test('leaves requests out that ended otherwise as their record says, whatever they hold', async () => {

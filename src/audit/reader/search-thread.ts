@@ -51,8 +51,10 @@ export type SearchTask = PageTask | ExportTask | UsageTask;
 
 export interface ThreadUsage {
   readonly usage: Usage;
-  /** Parts of the log that could not be read or trusted. */
+  /** Parts of the log that could not be read or trusted, and what it has no more or never had. */
   readonly notes: readonly string[];
+  /** Those of them that are about what could not be read or trusted. */
+  readonly errors: readonly string[];
 }
 
 export interface ThreadPage {

@@ -17,10 +17,10 @@ import type {
   ThreadScope,
   UsageTask,
 } from './search-thread.ts';
-import { NOT_RECORDED, UndecidedRequests } from './undecided.ts';
+import { NOT_RECORDED, type Undecided, UndecidedRequests } from './undecided.ts';
 import { countUsage } from './usage.ts';
 
-/** Messages about parts of the log that are kept at most. */
+/** Messages of one kind that are kept at most. */
 const MOST_NOTES = 20;
 /** Characters of an export that are sent at once, about. */
 const PIECE = 64 * 1024;
@@ -29,17 +29,33 @@ const NICENESS = 10;
 
 class ExportTimeout extends Error {}
 
+/**
+ * What a sentence is about: an integrity error, another reason for which results may be missing, or neither. Those of one
+ * kind leave room for those of the others.
+ */
+type NoteKind = 'error' | 'issue' | 'note';
+
 /** Sentences about parts of the log that could not be read or trusted, and about requests that may match. */
 class Notes {
-  readonly #parts = new Set<string>();
+  readonly #parts: Readonly<Record<NoteKind, Set<string>>> = {
+    error: new Set(),
+    issue: new Set(),
+    note: new Set(),
+  };
   readonly undecided = new UndecidedRequests();
 
-  add(note: string): void {
-    if (this.#parts.size < MOST_NOTES) this.#parts.add(note);
+  add(kind: NoteKind, note: string): void {
+    const part = this.#parts[kind];
+    if (part.size < MOST_NOTES) part.add(note);
+  }
+
+  /** For a file that is kept without the rest: what it lacks of the log as that is. */
+  get errors(): string[] {
+    return [...this.#parts.error, ...this.#parts.issue];
   }
 
   get all(): string[] {
-    return [...this.#parts, ...this.undecided.sentences];
+    return [...this.errors, ...this.#parts.note, ...this.undecided.sentences];
   }
 }
 
@@ -50,7 +66,10 @@ if (parentPort !== null) {
   const notes = new Notes();
   const options = await optionsOf(scope, notes);
   if (task.kind === 'export') await sendExport(parentPort, task, options, notes);
-  else post(parentPort, { result: { ...(await resultOf(task, options)), notes: notes.all } });
+  else {
+    const result = await resultOf(task, options);
+    post(parentPort, { result: { ...result, notes: notes.all, errors: notes.errors } });
+  }
 }
 
 function yieldToRequests(): void {
@@ -80,12 +99,16 @@ async function sendExport(
     options.onBytes(count, stored);
     if (performance.now() - begun > timeMs) throw new ExportTimeout();
   };
+  // What the log itself never had, or has no more, makes no export incomplete.
+  const onUndecided = (reason: Undecided, requests: number): void => {
+    if (reason !== 'leftOut') notes.undecided.add(reason, requests);
+  };
   let text = format === 'csv' ? csvHeader() : '';
   let rows = 0;
   let last = 'the beginning';
   let cut: string | undefined;
   try {
-    for await (const found of search({ ...options, onBytes })) {
+    for await (const found of search({ ...options, onBytes, onUndecided })) {
       if (rows === most) {
         cut = `the limit of ${most} results`;
         break;
@@ -101,7 +124,7 @@ async function sendExport(
     if (!(error instanceof ExportTimeout)) throw error;
     cut = `the limit of ${timeMs / 60_000} minutes`;
   }
-  for (const note of notes.all) text += trailer(format, note);
+  for (const note of [...notes.errors, ...notes.undecided.sentences]) text += trailer(format, note);
   if (cut !== undefined) {
     text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
   }
@@ -125,9 +148,9 @@ async function optionsOf(
   { directory, keys, keysDirectory, parameters, query }: ThreadScope,
   notes: Notes,
 ): Promise<SearchOptions> {
-  const onIssue = (issue: string): void => notes.add(`Pseudonyms stay as they are: ${issue}.`);
+  const onIssue = (issue: string): void => notes.add('issue', `Pseudonyms stay as they are: ${issue}.`);
   const pseudonyms = await PseudonymReader.open(keysDirectory, onIssue);
-  if (query.id !== undefined && parameters.length === 0) notes.add(`${capitalized(NOT_RECORDED)}.`);
+  if (query.id !== undefined && parameters.length === 0) notes.add('issue', `${capitalized(NOT_RECORDED)}.`);
   const gc = new BufferGc();
   return {
     directory,
@@ -137,10 +160,10 @@ async function optionsOf(
     onBytes: (count) => gc.add(count),
     parameters,
     onUndecided: notes.undecided.add,
-    onUnreadable: (finding) => notes.add(findingText(finding)),
+    onUnreadable: (finding) => notes.add('error', findingText(finding)),
     onNote: (finding) => {
       // The end of a log that is being written says nothing about it.
-      if (finding.kind !== 'bytes-unsealed') notes.add(findingText(finding));
+      if (finding.kind !== 'bytes-unsealed') notes.add('note', findingText(finding));
     },
   };
 }
