@@ -344,6 +344,10 @@ describe('with the keys at hand', () => {
       'No identifier is recorded now: audit.parameters is empty.',
       '3 more requests may match: values are pseudonyms whose key is destroyed or not at hand.',
     ]);
+    // Other pages count some of the same.
+    const later = { ...task, after: { time: '2099-01-01T00:00:00.000Z', folder: '', seq: 0 } };
+    const { notes: ofOne } = await searchInThread(scope, later, new AbortController().signal);
+    expect(ofOne.at(-1)).toMatch(/^In what was read for one page, 3 more requests may match: /);
   });
 
   test('usage counts identifiers, and groups by address across keys', async () => {

@@ -5,7 +5,7 @@ import { BufferGc } from '../../base/buffer-gc.ts';
 import { ignoreSystemError } from '../../base/expected-errors.ts';
 import { capitalized } from '../../base/units.ts';
 import { findingText } from '../findings.ts';
-import { searchPage } from './newest-first.ts';
+import { type Page, searchPage } from './newest-first.ts';
 import { PseudonymReader } from './pseudonym-reader.ts';
 import { csvHeader, csvLine, foundCsv, foundJson, timeOf } from './query.ts';
 import { type SearchOptions, search } from './search.ts';
@@ -22,6 +22,8 @@ import { countUsage } from './usage.ts';
 
 /** Messages of one kind that are kept at most. */
 const MOST_NOTES = 20;
+/** Pages overlap in what is read for them, so what they count cannot be added up. */
+const PAGE_PART = 'in what was read for one page, ';
 /** Characters of an export that are sent at once, about. */
 const PIECE = 64 * 1024;
 /** Priority of this thread on Linux ("nice"), so that requests go first. */
@@ -54,8 +56,9 @@ class Notes {
     return [...this.#parts.error, ...this.#parts.issue];
   }
 
-  get all(): string[] {
-    return [...this.errors, ...this.#parts.note, ...this.undecided.sentences];
+  /** `where`: as `UndecidedRequests.sentences` has it. */
+  all(where?: string): string[] {
+    return [...this.errors, ...this.#parts.note, ...this.undecided.sentences(where)];
   }
 }
 
@@ -68,7 +71,8 @@ if (parentPort !== null) {
   if (task.kind === 'export') await sendExport(parentPort, task, options, notes);
   else {
     const result = await resultOf(task, options);
-    post(parentPort, { result: { ...result, notes: notes.all, errors: notes.errors } });
+    const all = notes.all(isOneOfMany(task, result) ? PAGE_PART : undefined);
+    post(parentPort, { result: { ...result, notes: all, errors: notes.errors } });
   }
 }
 
@@ -86,6 +90,11 @@ async function resultOf(task: PageTask | UsageTask, options: SearchOptions) {
   return task.kind === 'page'
     ? { page: await searchPage({ ...options, ...task, now: () => performance.now() }) }
     : { usage: await countUsage({ ...options, ...task }) };
+}
+
+/** True for a page that others follow or precede. */
+function isOneOfMany(task: PageTask | UsageTask, result: { readonly page?: Page }): boolean {
+  return task.kind === 'page' && (task.after !== undefined || result.page?.next !== undefined);
 }
 
 async function sendExport(
@@ -124,7 +133,7 @@ async function sendExport(
     if (!(error instanceof ExportTimeout)) throw error;
     cut = `the limit of ${timeMs / 60_000} minutes`;
   }
-  for (const note of [...notes.errors, ...notes.undecided.sentences]) text += trailer(format, note);
+  for (const note of [...notes.errors, ...notes.undecided.sentences()]) text += trailer(format, note);
   if (cut !== undefined) {
     text += trailer(format, `This export was cut at ${cut}: results after ${last} are missing.`);
   }

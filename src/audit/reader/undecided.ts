@@ -46,7 +46,8 @@ export class UndecidedRequests {
     return Array.from(this.#counts, ([reason, requests]) => CLAUSES[reason](requests));
   }
 
-  get sentences(): string[] {
-    return this.notes.map((note) => `${capitalized(note)}.`);
+  /** `where`: the part of the log in which they were counted, if that is not all of it. */
+  sentences(where = ''): string[] {
+    return this.notes.map((note) => `${capitalized(where + note)}.`);
   }
 }
