@@ -159,9 +159,10 @@ export class Gateway {
 
   /** Checks everything that does not depend on the client. */
   #check({ exchange: { request }, record }: Relay, listener: number): Target {
+    // First of all: the record of any other refusal would wait in the backlog of the journal, which has an end.
+    if (this.#deps.audit.refusing) throw auditUnavailable();
     if (request.refusal !== undefined) throw request.refusal;
     const host = hostOf(request);
-    if (this.#deps.audit.refusing) throw auditUnavailable();
     if (this.#refusing) {
       throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
     }

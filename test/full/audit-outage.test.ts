@@ -215,6 +215,8 @@ test('answers 503 also to malformed requests', async () => {
     [`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(20_000)}\r\n\r\n`, 431, 'headers-too-large'],
     ['POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 400, 'bad-request'],
     ['CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n', 405, 'connect-unsupported'],
+    ['PROPFOO /unknown HTTP/1.1\r\nHost: x\r\n\r\n', 501, 'not-implemented'],
+    ['GET /hostless HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 'bad-request'],
   ];
   expect((await ask(gateway, 'before')).status).toBe(200);
   for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
@@ -226,6 +228,11 @@ test('answers 503 also to malformed requests', async () => {
   await run('prlimit', ['--pid', String(gateway.pid), '--fsize=unlimited']);
   await until(async () => !(await refuses(gateway)));
   for (const [bytes, ...expected] of refused) expect(await refusalOf(gateway, bytes)).toEqual(expected);
+  await gateway.close();
+  // None of the outage waited in the backlog, which a flood of them would have filled.
+  const records = (await recordsIn(directory)).filter(({ kind }) => kind === 'access');
+  const of = (path: string) => records.filter((record) => record.path === path).length;
+  expect([of('/unknown'), of('/hostless')]).toEqual([2, 2]);
 });
 
 async function resumed(pair: RunningScene): Promise<boolean> {
