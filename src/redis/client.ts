@@ -10,6 +10,9 @@ import {
 /** Messages of ioredis for a command that it cannot send. */
 const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
 
+/** What ioredis adds to the error of Sentinels: it is another one for each attempt. */
+const NEXT_ATTEMPT = / and retry is disabled| Retrying from scratch after \d+ms\./;
+
 /** Characters of a message, which can be megabytes of a server in the place of Redis: the log and `/readyz` repeat it. */
 const MAX_MESSAGE = 300;
 
@@ -93,7 +96,9 @@ function withoutArguments(error: unknown): string {
   if ('lastNodeError' in error && error.lastNodeError instanceof Error)
     return withoutArguments(error.lastNodeError);
   const [message = ''] = error.message.split(', with args');
-  return message === '' && 'code' in error ? String(error.code) : message.slice(0, MAX_MESSAGE);
+  return message === '' && 'code' in error
+    ? String(error.code)
+    : message.replace(NEXT_ATTEMPT, '').slice(0, MAX_MESSAGE);
 }
 
 /** Limits work to `ms` milliseconds. @throws Error after that time, with the signal aborted. */

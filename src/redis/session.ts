@@ -11,6 +11,8 @@ const BEAT_MS = 1_000;
 /** Lifetime of a pulse key in Redis, in milliseconds. */
 const PULSE_MS = 10_000;
 
+/** Reasons that are passed on in one outage. */
+const MAX_REASONS = 8;
 /** Pause between two attempts to subscribe, in milliseconds. */
 const RETRY_MS = 200;
 
@@ -45,7 +47,8 @@ export interface SessionOptions {
   readonly pulseKeys: (commands: Commands) => readonly string[];
   /**
    * Called on each change, and first when the state is known; `reason` is set if Redis is down. Called again for another
-   * reason, throttled: a connection that breaks comes before a password that is refused.
+   * reason, throttled: a connection that breaks comes before a password that is refused. Once for each reason in an
+   * outage, and not for other numbers in it: those of the nodes of a Cluster alternate.
    */
   readonly onUp: (up: boolean, reason: string | undefined) => void;
   readonly onMessage: (message: string) => void;
@@ -69,9 +72,9 @@ export class RedisSession {
   readonly #timer: NodeJS.Timeout;
   readonly #known = Promise.withResolvers<void>();
   #up: boolean | undefined;
-  /** The one that was passed on last. */
-  #reason: string | undefined;
-  readonly #reasons = new Throttle(monotonicClock, 1);
+  /** Those that were passed on in this outage, without numbers. */
+  readonly #reasons = new Set<string>();
+  readonly #throttle = new Throttle(monotonicClock, 1);
   #mayHaveMissed = true;
   /** Keys that received the last pulse. */
   #beaten: ReadonlySet<string> = new Set();
@@ -194,14 +197,22 @@ export class RedisSession {
     const changed = this.#up !== up;
     this.#up = up;
     this.#known.resolve();
-    const why = up ? undefined : reason;
-    if (changed || (why !== this.#reason && !this.#reasons.suppresses(''))) {
-      this.#reason = why;
-      this.#reasons.admit('');
-      isolate(() => onUp(up, why));
-    }
+    if (up) this.#reasons.clear();
+    const passesReason = !up && this.#passesReason(reason);
+    if (changed || passesReason) isolate(() => onUp(up, up ? undefined : reason));
     if (!up || !(changed || this.#mayHaveMissed)) return;
     this.#mayHaveMissed = false;
     isolate(onRejoin);
+  }
+
+  /** Notes the reason of an outage if it is to be passed on. The first always is. */
+  #passesReason(reason = ''): boolean {
+    const kind = reason.replace(/\d+/g, '');
+    const { size } = this.#reasons;
+    if (this.#reasons.has(kind) || size >= MAX_REASONS) return false;
+    if (size > 0 && this.#throttle.suppresses('')) return false;
+    this.#throttle.admit('');
+    this.#reasons.add(kind);
+    return true;
   }
 }

@@ -231,7 +231,7 @@ test('answers 503 also to malformed requests', async () => {
   await gateway.close();
   // None of the outage waited in the backlog, which a flood of them would have filled.
   const records = (await recordsIn(directory)).filter(({ kind }) => kind === 'access');
-  const of = (path: string) => records.filter((record) => record.path === path).length;
+  const of = (path: string) => records.filter((record) => record['path'] === path).length;
   expect([of('/unknown'), of('/hostless')]).toEqual([2, 2]);
 });
 
