@@ -192,8 +192,10 @@ class Handshake {
     this.#account.metrics.upstreamAttempts.challenged.inc();
     const challenge = chooseChallenge(this.#account, response);
     if (challenge === undefined) {
-      // Some servers leave the challenge out of their response to HEAD.
-      this.#askWith = this.#askWith.slice(1);
+      // Some servers leave the challenge out of their response to HEAD. Behind one of another scheme, the method could
+      // be open, and act without the body.
+      const { challenges } = RESPONSES[this.#account.field];
+      this.#askWith = fieldValue(response.headers, challenges) === undefined ? this.#askWith.slice(1) : NONE;
       if (this.#askWith.length === 0) throw noDigest();
       return 'ask';
     }

@@ -528,6 +528,16 @@ describe('a body that is not kept', () => {
     expect(scene.sent).toEqual(['HEAD /x', 'POST /x']);
   });
 
+  test.each(['Basic realm="r"', 'Digest realm="r", nonce="n", algorithm=MD4'])(
+    'is not sent, nor the method without it, if HEAD gets %s',
+    async (line) => {
+      const scene = new HandshakeScene();
+      scene.replies.push(unauthorized(line), answered());
+      expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-no-digest');
+      expect(scene.sent).toEqual(['HEAD /x']);
+    },
+  );
+
   test('is sent with a known nonce if the upstream asks for nothing for the requests without it', async () => {
     const scene = new HandshakeScene();
     await scene.warmUp();
