@@ -29,6 +29,7 @@ import {
  * address, and with it the gateway.
  */
 const MAX_ATTEMPTS = 3;
+const LIMIT = `at most ${MAX_ATTEMPTS} attempts with one credential`;
 
 export interface ExaminedCredential {
   /** Name of the credential in findings. */
@@ -61,6 +62,13 @@ interface Attempt {
   readonly nextnonce: boolean;
 }
 
+/** A site and the response to it that counts, with the nonce that was used. */
+interface Authenticated {
+  readonly siteProbe: SiteProbe;
+  readonly nonce: Nonce;
+  readonly attempt: Attempt;
+}
+
 /** Examines one credential. Never rejects. */
 export class CredentialExamination {
   readonly #examined: ExaminedCredential;
@@ -86,22 +94,42 @@ export class CredentialExamination {
   }
 
   async #examine(): Promise<void> {
-    const [first, ...others] = this.#examined.probes;
-    if (first === undefined) throw new TypeError('a credential needs at least one request');
-    const asked = await this.#ask(first);
-    if (!(asked instanceof Nonce)) {
-      this.#report({ ...asked, check: 'credential' });
-      return;
-    }
-    const { nonce, attempt } = await this.#authenticate(asked, first);
-    if (!this.#judge(attempt.response, first)) return;
-    const left = [...others];
-    if (this.#deps.noncePolicy === 'single-use') await this.#tryOthers(nonce, left);
-    else await this.#useAgain(nonce, attempt.nextnonce, first, left);
-    const saw = `not tested: at most ${MAX_ATTEMPTS} attempts with one credential`;
+    const left = [...this.#examined.probes];
+    if (!(await this.#examineSites(left))) return;
+    const saw = `not tested: ${LIMIT}`;
     for (const { subject } of left) {
       this.#findings.push(about(subject, wrong('access', 'not-examined', saw)));
     }
+  }
+
+  /** Removes the examined sites from `left`. Returns false if there is nothing to say about the others. */
+  async #examineSites(left: SiteProbe[]): Promise<boolean> {
+    const first = await this.#authenticateNext(left);
+    if (!('attempt' in first)) {
+      this.#report({ ...first, check: 'credential' });
+      return false;
+    }
+    let last = first;
+    // The credential may be good, and only this site closed to it: another site can show that.
+    const denied: Authenticated[] = [];
+    for (;;) {
+      const unproven = unprovenFinding(last.attempt.response, this.#deps.address);
+      if (unproven === undefined) break;
+      denied.push(last);
+      const mayGoOn = left.length > 0 && this.#attempts < MAX_ATTEMPTS;
+      const next = mayGoOn ? await this.#authenticateNext(left) : unproven;
+      if (!('attempt' in next)) {
+        this.#report(unproven);
+        return true;
+      }
+      last = next;
+    }
+    const { siteProbe, nonce, attempt } = last;
+    if (!this.#judge(last, denied)) return false;
+    if (this.#deps.noncePolicy === 'single-use') await this.#tryOthers(nonce, left);
+    else if (this.#attempts < MAX_ATTEMPTS) await this.#useAgain(nonce, attempt.nextnonce, siteProbe, left);
+    else this.#report(fine('nonce', `not used again: ${LIMIT}`));
+    return true;
   }
 
   /** The time that all credentials of the deployment share is over, which says nothing against this one. */
@@ -120,12 +148,23 @@ export class CredentialExamination {
     return challenge === undefined || finding.mark !== 'ok' ? finding : this.#nonceFor(challenge, response);
   }
 
+  /** Sends the request of the next site; returns the finding if the upstream issues no nonce for it. */
+  async #authenticateNext(left: SiteProbe[]): Promise<Authenticated | Finding> {
+    const [siteProbe] = left;
+    if (siteProbe === undefined) throw new TypeError('a credential needs at least one request');
+    const asked = await this.#ask(siteProbe);
+    if (!(asked instanceof Nonce)) return asked;
+    left.shift();
+    return this.#authenticate(asked, siteProbe);
+  }
+
   /** Retries once if the nonce is refused, not the credential, as the gateway does. */
-  async #authenticate(nonce: Nonce, siteProbe: SiteProbe): Promise<{ nonce: Nonce; attempt: Attempt }> {
+  async #authenticate(nonce: Nonce, siteProbe: SiteProbe): Promise<Authenticated> {
     const attempt = await this.#attempt(nonce, siteProbe);
-    const fresh = await this.#freshNonce(nonce, attempt.response, siteProbe);
-    if (fresh === undefined) return { nonce, attempt };
-    return { nonce: fresh, attempt: await this.#attempt(fresh, siteProbe) };
+    const isLast = this.#attempts >= MAX_ATTEMPTS;
+    const fresh = isLast ? undefined : await this.#freshNonce(nonce, attempt.response, siteProbe);
+    if (fresh === undefined) return { siteProbe, nonce, attempt };
+    return { siteProbe, nonce: fresh, attempt: await this.#attempt(fresh, siteProbe) };
   }
 
   /** Returns the nonce to answer after a refusal that says nothing about the credential; undefined if there is none. */
@@ -151,17 +190,19 @@ export class CredentialExamination {
     return asked instanceof Nonce && asked.challenge.nonce !== known ? asked : undefined;
   }
 
-  /** True if the credential works, so that it can be used for more requests. */
-  #judge(response: UpstreamResponse, siteProbe: SiteProbe): boolean {
-    const { address } = this.#deps;
-    const unknown = unavailableFinding('credential', response.status) ?? unprovenFinding(response, address);
-    if (unknown !== undefined) {
-      this.#report(unknown);
+  /** True if the credential works, so that it can be used for more requests. `denied`: those before it. */
+  #judge(last: Authenticated, denied: readonly Authenticated[]): boolean {
+    const { response } = last.attempt;
+    const unavailable = unavailableFinding('credential', response.status);
+    if (unavailable !== undefined) {
+      this.#report(unavailable);
       return false;
     }
     if (response.status !== 401 || !offersScheme(challengesOf(response), 'digest')) {
       this.#report(fine('credential', 'accepted'));
-      this.#findings.push(this.#access(response, siteProbe));
+      for (const { attempt, siteProbe } of [...denied, last]) {
+        this.#findings.push(this.#access(attempt.response, siteProbe));
+      }
       return true;
     }
     if (this.#choose(response)?.stale === true) {

@@ -562,8 +562,8 @@ describe('credentials and sites', () => {
     expect(report).toMatchObject({ mark: 'warn', failures: 0, warnings: 1 });
   });
 
-  /** Examines three sites of an upstream that responds to Digest with these statuses. */
-  const examinedSites = async (respond: (site: string, isFirstUse: boolean) => number) => {
+  /** Examines three sites, and more, of an upstream that responds to Digest with these statuses. */
+  const examinedSites = async (respond: (site: string, isFirstUse: boolean) => number, ...more: string[]) => {
     const used = new Set<string>();
     let issued = 0;
     const upstream = await startUpstream(({ url = '', headers: { authorization } }, response) => {
@@ -575,7 +575,7 @@ describe('credentials and sites', () => {
       const challenge = { 'www-authenticate': `Digest realm="r", nonce="n${issued}", qop="auth"` };
       response.writeHead(status, status === 401 ? challenge : {}).end();
     });
-    const settings = { ...withSites('a', 'b', 'c'), ...CLEAR };
+    const settings = { ...withSites('a', 'b', 'c', ...more), ...CLEAR };
     const report = await examined({ origin: upstream.origin, settings });
     await upstream.close();
     return verdicts(report).slice(4);
@@ -604,6 +604,25 @@ describe('credentials and sites', () => {
     ],
   ])('%s', async (_what, respond, expected) => {
     expect(await examinedSites(respond)).toEqual(['credential d ok', 'access a ok', ...expected]);
+  });
+
+  test.each<[string, string, string[]]>([
+    ['the first site', 'a', ['access b ok', 'nonce d ok', 'access c ok']],
+    ['the first two sites', 'ab', ['access b refused-afterwards', 'access c ok', 'nonce d ok']],
+  ])('a 403 of %s keeps doctor from no other', async (_which, denied, expected) => {
+    const found = await examinedSites((site) => (denied.includes(site) ? 403 : 200));
+    expect(found).toEqual(['credential d ok', 'access a refused-afterwards', ...expected]);
+  });
+
+  test('a 403 of every site says nothing of the credential', async () => {
+    expect(await examinedSites(() => 403)).toEqual(['credential d credential-unproven']);
+    const more = await examinedSites(() => 403, 'e');
+    expect(more).toEqual(['credential d credential-unproven', 'access e not-examined']);
+  });
+
+  test('a 401 of another site after a 403 is a refusal of the credential', async () => {
+    const found = await examinedSites((site) => (site === 'a' ? 403 : 401));
+    expect(found).toEqual(['credential d credential-refused']);
   });
 
   test('no nonce is used again where digest.noncePolicy is single-use: that would be a failed log-in', async () => {
