@@ -8,7 +8,7 @@ import type { Reloaded, ReloadRefused, ReloadResult } from '../control/actions.t
 import { configurationCheck } from '../control/readiness.ts';
 import { type ConfigurationState, mergeStates } from '../control/state.ts';
 import { withdrawnBetween } from '../credentials/credentials.ts';
-import { watchCredentials } from '../credentials/reading.ts';
+import { watchCredentials, withKept } from '../credentials/reading.ts';
 import type { Metrics } from '../metrics/metrics.ts';
 import { type AppSetup, OtherFilesError, type SetupSource } from '../setup/setup.ts';
 import { passwordWarnings } from '../setup/warnings.ts';
@@ -330,12 +330,15 @@ export class Reloads {
       context,
       versions,
       inUse: () => this.#active.credentials,
-      onChange: (changed) => {
+      onChange: (read) => {
         log.info('credentials changed: reloading');
-        for (const { path, message } of passwordWarnings(config.credentials, changed)) {
+        for (const { path, message } of passwordWarnings(config.credentials, read)) {
           log.warn(`${formatPath(path)}: ${message}`);
         }
-        const load = async (): Promise<AppSetup> => ({ ...this.#active, credentials: changed });
+        const load = async (): Promise<AppSetup> => ({
+          ...this.#active,
+          credentials: withKept(config.credentials, read, this.#active.credentials),
+        });
         return this.#inTurn(async () => {
           // If the file was reloaded in the meantime, this setup is outdated, and the new watch reports the
           // change.

@@ -46,22 +46,22 @@ export async function readCredentials(
   reader: SourceReader,
   versions: CredentialVersions,
 ): Promise<Credentials> {
-  const { byName, issues } = await readEach(sources, reader, versions, new Map());
+  const { byName, issues } = await readEach(sources, reader, versions);
   if (issues.length > 0) throw new CredentialError(issues);
   return byName;
 }
 
 interface EachRead {
+  /** Without those that have an issue. */
   readonly byName: Credentials;
   readonly issues: readonly CredentialIssue[];
 }
 
-/** Reads every credential. One with an issue is that of `inUse`, or left out if it is not there. */
+/** Reads every credential. */
 async function readEach(
   sources: Readonly<Record<string, CredentialSources>>,
   reader: SourceReader,
   versions: CredentialVersions,
-  inUse: Credentials,
 ): Promise<EachRead> {
   const byName = new Map<string, CredentialSet>();
   const issues: CredentialIssue[] = [];
@@ -72,11 +72,7 @@ async function readEach(
     await pause();
     const { current, following, issues: own } = await readTogether(name, given, reader);
     issues.push(...own);
-    if (current === undefined || own.length > 0) {
-      const kept = inUse.get(name);
-      if (kept !== undefined) byName.set(name, kept);
-      continue;
-    }
+    if (current === undefined || own.length > 0) continue;
     const versioned = (parts: Parts): Credential => withVersion(name, parts, versions);
     const set = { name, current: versioned(current), next: following && versioned(following) };
     byName.set(name, set.next?.version === set.current.version ? { ...set, next: undefined } : set);
@@ -283,15 +279,34 @@ function followingProof(proof: Proof): Proof {
   return { ...proof, hashes: proof.hashes.map(([algorithm, found]) => [algorithm, following(found)]) };
 }
 
+/**
+ * Returns what was read, and those in use in the place of what could not be. The latter may have changed since: a kept
+ * credential must not go back to the version before.
+ */
+export function withKept(
+  sources: Readonly<Record<string, CredentialSources>>,
+  read: Credentials,
+  inUse: Credentials,
+): Credentials {
+  const byName = new Map<string, CredentialSet>();
+  for (const name of Object.keys(sources)) {
+    const set = read.get(name) ?? inUse.get(name);
+    if (set !== undefined) byName.set(name, set);
+  }
+  return byName;
+}
+
 interface WatchOptions {
   readonly credentials: Readonly<Record<string, CredentialSources>>;
   readonly sealed: SealedSection | undefined;
   readonly context: ProcessContext;
   readonly versions: CredentialVersions;
-  /** The credentials in use. One that cannot be read stays as it is there. */
   readonly inUse: () => Credentials;
-  /** Called when the content has changed; false: it is not in use, and what is there is passed again until it is. */
-  readonly onChange: (credentials: Credentials) => Promise<boolean>;
+  /**
+   * Called when the content has changed, with what could be read: `withKept` adds the others. False: it is not in use, and
+   * what is there is passed again until it is.
+   */
+  readonly onChange: (read: Credentials) => Promise<boolean>;
   /** Called after each reading with what cannot be read, which is retried. */
   readonly onRead: (issues: readonly string[]) => void;
   /** Polling interval in milliseconds; one second by default. */
@@ -309,15 +324,15 @@ export function watchCredentials(options: WatchOptions): FileWatch {
     watchedFiles(options),
     async () => {
       const reader = new SourceReader(context, sealed);
-      const { byName, issues } = await readEach(credentials, reader, versions, inUse());
+      const { byName, issues } = await readEach(credentials, reader, versions);
       if (watch.closed) return true;
       onRead(linesOf(issues));
-      const now = versionsIn(byName);
-      if (now !== known) {
+      const now = (): string => versionsIn(withKept(credentials, byName, inUse()));
+      if (now() !== known) {
         // After a failure, content that is put back is passed as well: that ends the failure.
         known = undefined;
         if (!(await onChange(byName))) return false;
-        known = now;
+        known = now();
       }
       return issues.length === 0;
     },

@@ -1,4 +1,4 @@
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { pino } from 'pino';
@@ -17,15 +17,21 @@ const ORIGIN = 'https://a.example.org';
 
 const folderOf = useFolders();
 
-/** Reloads of a gateway whose password is in a file; `activate` takes a setup in use, or throws. */
-async function watching(activate: (setup: AppSetup) => { readonly settled: Promise<void> }) {
+interface Activated {
+  readonly settled: Promise<void>;
+}
+
+/** Reloads of a gateway whose passwords are in files; `activate` takes a setup in use, or throws. */
+async function watching(activate: (setup: AppSetup) => Activated | Promise<Activated>) {
   const folder = await folderOf();
   const secret = join(folder, 'secret');
-  await writeFile(secret, 'one', { mode: 0o600 });
+  const other = join(folder, 'other');
+  for (const path of [secret, other]) await writeFile(path, 'one', { mode: 0o600 });
+  const from = (path: string) => ({ username: { value: 'me' }, password: { file: path } });
   const file = await writeConfig(
     folder,
     { a: { origin: ORIGIN } },
-    { credentials: { a: { username: { value: 'me' }, password: { file: secret } } } },
+    { credentials: { a: from(secret), b: from(other) } },
   );
   const source = new SetupSource(file, { environment: {} });
   const logged: Record<string, unknown>[] = [];
@@ -40,7 +46,7 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
     flightFiles,
     serviceManager: undefined,
     workers: {
-      activate: async (next) => ({ changed: [], ...activate(next) }),
+      activate: async (next) => ({ changed: [], ...(await activate(next)) }),
       renewTls: () => {},
       states: async () => ({ states: [], former: NO_FORMER, primary: null }),
     },
@@ -53,11 +59,34 @@ async function watching(activate: (setup: AppSetup) => { readonly settled: Promi
     flightFiles,
     reloads,
     rotate: (content: string) => writeFile(secret, content),
+    other,
     refusals: () => logged.filter(({ msg }) => msg === refused).length,
   };
 }
 
-const versionOf = ({ credentials }: AppSetup) => credentials.get('a')?.current.version;
+const versionOf = ({ credentials }: AppSetup, name = 'a') => credentials.get(name)?.current.version;
+
+test('a credential that cannot be read keeps the version that another reload has brought meanwhile', async () => {
+  const activated = Promise.withResolvers<void>();
+  const seen: (string | undefined)[][] = [];
+  const { reloads, rotate, other } = await watching(async (setup) => {
+    seen.push([versionOf(setup), versionOf(setup, 'b')]);
+    await activated.promise;
+    return { settled: Promise.resolve() };
+  });
+  await writeFile(other, 'two');
+  await until(() => seen.length === 1);
+  await rm(other);
+  await rotate('two');
+  const read = reloads.readCredentials();
+  await until(() => reloads.state.unreadable !== null);
+  activated.resolve();
+  await read;
+  expect(seen).toEqual([
+    ['1', '2'],
+    ['2', '2'],
+  ]);
+});
 
 test('a rotated secret whose activation fails is activated again until it is in use', async () => {
   const seen: (string | undefined)[] = [];
