@@ -12,9 +12,9 @@ import { proxyError, proxyTooSlow } from './errors.ts';
 import { type Destination, reach } from './reach.ts';
 import { framingOf } from './response-reader.ts';
 
-/** Bounds of the body of a 407 that is read to use its connection again: bytes, and milliseconds. */
+/** Bounds of the body of a 407 that is read to use its connection again: bytes, and milliseconds. Each tunnel waits. */
 const MAX_BODY = 64 * 1024;
-const BODY_MS = 1_000;
+const BODY_MS = 200;
 
 /** Response of a proxy to a CONNECT. */
 export interface ProxyReply {
