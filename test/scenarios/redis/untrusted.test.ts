@@ -153,8 +153,8 @@ describe('a forged challenge', () => {
       (r) => sharedText(`Digest realm="${r}", nonce="forged", ${SHA}, opaque="a\r\nX: y"`),
     ],
     [
-      'with an opaque of 2 kB',
-      (r) => sharedText(`Digest realm="${r}", nonce="forged", ${SHA}, opaque="${'o'.repeat(2_000)}"`),
+      'with an opaque of 5 kB',
+      (r) => sharedText(`Digest realm="${r}", nonce="forged", ${SHA}, opaque="${'o'.repeat(5_000)}"`),
     ],
     [
       'with two challenges',
