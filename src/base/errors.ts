@@ -348,6 +348,7 @@ const table = {
 } as const satisfies Record<string, ErrorKind>;
 
 export type ErrorCode = keyof typeof table;
+const kinds: Readonly<Record<string, ErrorKind>> = table;
 
 /** Returns every code with its properties, ordered by status. */
 export function errorKinds(): [ErrorCode, ErrorKind][] {
@@ -356,13 +357,11 @@ export function errorKinds(): [ErrorCode, ErrorKind][] {
 
 /** Returns the title of a code in metrics; for an unknown code, the code itself. */
 export function titleOf(code: string): string {
-  const kinds: Readonly<Record<string, ErrorKind>> = table;
   return kinds[code]?.title ?? code;
 }
 
 /** Returns the status of responses with a code in metrics; for an unknown code, 500. */
 export function statusOfCode(code: string): number {
-  const kinds: Readonly<Record<string, ErrorKind>> = table;
   return kinds[code]?.status ?? 500;
 }
 

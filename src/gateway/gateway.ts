@@ -27,6 +27,7 @@ import { type DataPlane, type Deployment, Relay } from './relay.ts';
 import type { RequestHead } from './request-reader.ts';
 import {
   auditUnavailable,
+  draining,
   logRequest,
   pathOf,
   type RequestEnd,
@@ -163,9 +164,7 @@ export class Gateway {
     if (this.#deps.audit.refusing) throw auditUnavailable();
     if (request.refusal !== undefined) throw request.refusal;
     const host = hostOf(request);
-    if (this.#refusing) {
-      throw new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
-    }
+    if (this.#refusing) throw draining();
     if (request.method === 'CONNECT') throw connectUnsupported();
     const target = parseTarget(request.target, host);
     record.target = target.path;
@@ -258,10 +257,8 @@ export class Gateway {
 
   /** Sends an error to the client, once it has its record. Resolves to the error that was sent. */
   async #fail({ exchange, record, permit }: Relay, failure: GatewayError): Promise<GatewayError> {
-    // The connection is closed for further requests before the record is written, so that none is read
-    // meanwhile.
+    // The connection is closed for further requests before the record is written, so that none is read meanwhile.
     endIfLast(exchange, failure, this.#plane.isEnding, record.client !== '');
-    // It was refused before its target was parsed.
     if (record.target === '') record.target = pathOf(exchange.request.target);
     const error = await this.#recordFailure(failure, record);
     if (error.code === 'internal-error') this.#deps.metrics.internalErrors.inc();

@@ -194,6 +194,11 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
   }
 }
 
+/** For each request while the gateway stops. */
+export function draining(): GatewayError {
+  return new GatewayError('draining', 'This gateway is shutting down. Send the request again.');
+}
+
 /** The error while the audit log cannot be written. */
 export function auditUnavailable(): GatewayError {
   return new GatewayError(
