@@ -366,7 +366,8 @@ export class Connection implements ResponseSource {
     // The upstream has worked on the request since, and broke off.
     if (exchange?.progress === 'sent' && this.#settings.clock.now() - this.#begunAt >= SILENT_END)
       exchange.isReused = false;
-    if (exchange?.progress === 'sent' && this.challenge !== undefined) this.behind401 = 'closed';
+    if (exchange?.progress === 'sent' && this.isChallenged(this.#settings.clock.now()))
+      this.behind401 = 'closed';
     exchange?.onConnectionError(error);
     this.#end();
   }

@@ -298,7 +298,7 @@ export class Connections implements ConnectionOwner {
   onClosed(connection: Connection): void {
     this.#learnFrom(connection, this.#settings.clock.now());
     this.#connections.delete(connection);
-    this.#idle.remove(connection);
+    this.#idle.remove(connection, this.#settings.clock.now());
     if (this.#connections.size === 0) {
       clearInterval(this.#ticking);
       this.#ticking = undefined;

@@ -2,6 +2,8 @@ import { IDEMPOTENT } from '../handshake/attempt-budget.ts';
 import type { Message } from '../handshake/exchange.ts';
 import type { Behind401, Connection } from './connection.ts';
 
+/** How long connections are taken to end behind a 401 after one did, in milliseconds. */
+const CLOSES_MS = 10_000;
 /** After this time without a byte, a kept connection may be dead, in milliseconds. */
 const SILENCE_MS = 3_000;
 
@@ -9,8 +11,10 @@ const SILENCE_MS = 3_000;
 export class IdleConnections {
   readonly #idle: Connection[] = [];
   readonly #silenceMs: number;
-  /** As the last connection has shown; undefined: none has. */
-  #behind401: Behind401 | undefined;
+  /** True if the last connection behind a 401 to a body was kept. */
+  #keepsForBody = false;
+  /** Until when connections are taken to end behind a 401, since one did: a restart of the upstream looks the same. */
+  #closesUntil = Number.NEGATIVE_INFINITY;
   /** Those for which an answer to their challenge waits. */
   readonly #reserved = new Set<Connection>();
   /** When a connection that had been idle carried a response to its end last. */
@@ -28,19 +32,21 @@ export class IdleConnections {
   /** `isReused`: it was idle before its last exchange. */
   add(connection: Connection, now: number, isReused: boolean): void {
     if (isReused) this.#keptAt = now;
-    this.#learnFrom(connection);
+    this.#learn(connection.behind401, now);
     this.#idle.push(connection);
   }
 
   /** It is closed. */
-  remove(connection: Connection): void {
-    this.#learnFrom(connection);
+  remove(connection: Connection, now: number): void {
+    this.#learn(connection.behind401, now);
     this.#takeOut(connection);
   }
 
   /** That a connection is kept where no body came says nothing of those where one came. */
-  #learnFrom({ behind401 }: Connection): void {
-    if (behind401 !== 'kept' || this.#behind401 === 'closed') this.#behind401 = behind401 ?? this.#behind401;
+  #learn(behind401: Behind401 | undefined, now: number): void {
+    if (behind401 === undefined) return;
+    this.#closesUntil = behind401 === 'closed' ? now + CLOSES_MS : Number.NEGATIVE_INFINITY;
+    if (behind401 !== 'kept') this.#keepsForBody = behind401 === 'kept-for-body';
   }
 
   /** Does nothing if it is not idle. */
@@ -68,22 +74,25 @@ export class IdleConnections {
   }
 
   /** The connection with the challenge that the message answers; undefined: it goes out on any. */
-  #ownOf({ method, body, request, follows }: Message, now: number): Connection | undefined {
-    if (follows === undefined || this.#behind401 === 'closed') return undefined;
+  #ownOf(message: Message, now: number): Connection | undefined {
+    const { request, follows } = message;
+    if (follows === undefined) return undefined;
     // Refused on another connection, it may have gone to a server that does not know the nonce.
-    const isBest = this.#mayCross(method, body) || request.budget?.ownRefused === true;
+    const isBest = this.#mayCross(message, now) || request.budget?.ownRefused === true;
     const own = isBest ? this.#idle.find(({ challenge }) => challenge === follows) : undefined;
     return own?.isStale(now) === true ? undefined : own;
   }
 
   /** True if a request may cross the end of a connection that is being closed behind a 401. */
-  #mayCross(method: string, body: Message['body']): boolean {
+  #mayCross({ method, body, request, freshConnection = false }: Message, now: number): boolean {
     const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
-    return this.#behind401 === 'kept-for-body' || (isRepeatable && this.#behind401 !== 'closed');
+    if (now >= this.#closesUntil) return isRepeatable || this.#keepsForBody;
+    // A question of the gateway is not repeated, nor is a request again.
+    return isRepeatable && request.client !== '' && !freshConnection;
   }
 
   #takeLast(message: Message, now: number, canOpen: boolean): Connection | undefined {
-    const { method, body, freshConnection: needsFresh = false } = message;
+    const needsFresh = message.freshConnection === true;
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
       const idle = this.#idle[at] as Connection;
       const isChallenged = idle.isChallenged(now);
@@ -92,7 +101,7 @@ export class IdleConnections {
       if (at === this.#idle.length - 1) this.#idle.pop();
       else this.#idle.splice(at, 1);
       this.#reserved.delete(idle);
-      const crosses = isChallenged && !this.#mayCross(method, body);
+      const crosses = isChallenged && !this.#mayCross(message, now);
       const isUnfit = (needsFresh && idle.wasUsed) || idle.isForAnswer || crosses;
       if (!isUnfit && !idle.isStale(now)) return idle;
       idle.close();
