@@ -40,3 +40,10 @@ export function byProcess(a: string, b: string): number {
   if (first.replica !== second.replica) return first.replica < second.replica ? -1 : 1;
   return first.worker - second.worker;
 }
+
+/** A link that leads to no folder stands where the log of a process may be: without it, the log could seem whole. */
+export class BrokenLinkError extends Error {
+  constructor(path: string) {
+    super(`${path} is a link that leads to no folder that this user can reach: mount it, or remove the link`);
+  }
+}

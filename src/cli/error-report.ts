@@ -1,7 +1,7 @@
 import { isNativeError } from 'node:util/types';
 import { CommanderError } from 'commander';
 import { WorkerError } from '../app/worker.ts';
-import { BrokenLinkError } from '../audit/segments/segment.ts';
+import { BrokenLinkError } from '../audit/replica-name.ts';
 import { errorCode, fileErrorText } from '../base/error-code.ts';
 import { createLog } from '../base/log.ts';
 import { PortError } from '../base/open-port.ts';

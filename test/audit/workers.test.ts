@@ -8,9 +8,9 @@ import type { Query } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
-import { processOf } from '../../src/audit/replica-name.ts';
+import { BrokenLinkError, processOf } from '../../src/audit/replica-name.ts';
 import { formatHead, GENESIS, type Head, parseHead, sealFor, sealLine } from '../../src/audit/seal.ts';
-import { BrokenLinkError, foldersIn, headerLine } from '../../src/audit/segments/segment.ts';
+import { foldersIn, headerLine } from '../../src/audit/segments/segment.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { ignoreAbsent, ignoreSystemError } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
-import { byProcess, isSelected, LONGEST_NAME } from '../replica-name.ts';
+import { BrokenLinkError, byProcess, isSelected, LONGEST_NAME, parseProcessName } from '../replica-name.ts';
 
 /** The highest number of a record: as many digits as names and seals have room for. */
 export const MOST_SEQ = 999_999_999_999_999;
@@ -165,11 +165,4 @@ export async function foldersIn(
 
 function throwError(error: Error): never {
   throw error;
-}
-
-/** A link that leads to no folder stands where the log of a process may be: without it, the log could seem whole. */
-export class BrokenLinkError extends Error {
-  constructor(path: string) {
-    super(`${path} is a link that leads to no folder that this user can reach: mount it, or remove the link`);
-  }
 }
