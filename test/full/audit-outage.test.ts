@@ -9,6 +9,7 @@ import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closedAtEnd } from '../support/closing.ts';
 import { type GatewayProcess, type ProcessOptions, startGatewayProcess } from '../support/gateway-process.ts';
+import type { TopLevel } from '../support/gateway.ts';
 import { injectFault } from '../support/inject-fault.ts';
 import { authors, openScene, type RunningScene, startScene } from '../support/scene.ts';
 import { needPackages } from '../support/system-packages.ts';
@@ -30,12 +31,13 @@ async function serve(
   directory: string,
   change: Record<string, unknown>,
   process: ProcessOptions = {},
+  top: TopLevel = {},
 ): Promise<GatewayProcess> {
   const keyFile = join(directory, 'key');
   await writeFile(keyFile, AUDIT_KEY, { mode: 0o600 });
   const upstream = { origin: pair.simulator.deployments.submissions.origin, ca: pair.simulator.ca };
   const audit = { directory, keyFile, replica: REPLICA, ...change };
-  return startGatewayProcess({ upstream }, { audit }, process);
+  return startGatewayProcess({ upstream }, { ...top, audit }, process);
 }
 
 const ask = async (gateway: GatewayProcess, id: string): Promise<{ status: number; text: string }> => {
@@ -171,6 +173,16 @@ describe.each([
       segments: 1,
     });
   });
+});
+
+test('a start on a disk that takes nothing says why it fails, at a port that is taken', async () => {
+  const directory = await folder();
+  needPackages('util-linux');
+  await using other = await serve(directory, {});
+  const listen = { port: Number(new URL(other.origin).port) };
+  const change = { replica: 'r2', onFailure: 'serve' };
+  const started = serve(directory, change, { runner: ['prlimit', '--fsize=1:unlimited'] }, { listen });
+  await expect(started).rejects.toThrow('another program listens on port');
 });
 
 test('makes the record durable before the response leaves, with durability fsync', async () => {

@@ -124,6 +124,8 @@ export class Journal {
     if (hasRecords && this.#opening === undefined) {
       await new Promise<void>((resolve) => {
         this.#closing = resolve;
+        // A disk that takes nothing is tried again by the timer, which nothing else may keep the process alive for.
+        this.#timer.ref();
         // A write that has missed its deadline is not waited for; a batch that was refused is tried once more.
         const isRefused = this.#inFlight !== undefined && !this.#chain.writable;
         if (this.#state !== undefined && !isRefused) resolve();
