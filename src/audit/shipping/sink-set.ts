@@ -90,15 +90,22 @@ export class SinkSet {
   async #scan(): Promise<void> {
     const { directory, replica } = this.#options;
     const { signal } = this.#closing;
-    const warn = (error: unknown): void =>
-      this.#log.warn({ reason: messageOf(error) }, 'audit directory cannot be read for the sinks');
+    // What stays as it is, such as a broken link, is logged once.
+    let logged = new Set<string>();
     while (!signal.aborted) {
+      const found = new Set<string>();
+      const warn = (error: unknown): void => {
+        const reason = messageOf(error);
+        if (!logged.has(reason)) this.#log.warn({ reason }, 'audit directory cannot be read for the sinks');
+        found.add(reason);
+      };
       try {
         const folders = await foldersIn(directory, replica, warn);
         await Promise.all(this.#sinks.map((sink) => sink.follow(folders)));
       } catch (error) {
         warn(error);
       }
+      logged = found;
       await delay(RESCAN_MS, undefined, { signal }).catch(ignoreAbort);
     }
   }
