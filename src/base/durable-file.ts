@@ -1,6 +1,7 @@
 import { constants } from 'node:fs';
 import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { errorCode } from './error-code.ts';
 import { ignoreAbsent, ignoreSystemError } from './expected-errors.ts';
 
 const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDONLY, O_WRONLY } = constants;
@@ -45,4 +46,12 @@ export async function syncDirectory(directory: string): Promise<void> {
   } finally {
     await handle.close();
   }
+}
+
+/** Makes the entries of a directory durable where the file system can do that. */
+export async function syncDirectoryIfPossible(directory: string): Promise<void> {
+  await syncDirectory(directory).catch((error: unknown) => {
+    // Some file systems of networks and of Windows cannot do that.
+    if (!['EINVAL', 'EPERM', 'EISDIR', 'ENOTSUP'].includes(errorCode(error))) throw error;
+  });
 }

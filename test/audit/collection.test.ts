@@ -295,6 +295,18 @@ describe('the file of a collector', () => {
       expect(await readFile(path, 'utf8')).toBe(lineOf(2));
     });
 
+    test('makes the name of a new file durable before it gets lines', async () => {
+      const { path, moved, file } = await withOne();
+      await rename(path, moved);
+      const sync = jest.spyOn(await prototypeOfHandles(moved), 'sync');
+      const before: string[] = [];
+      sync.mockImplementationOnce(async () => void before.push(await readFile(path, 'utf8')));
+      await file.append(lineOf(2));
+      expect(before).toEqual(['']);
+      sync.mockRestore();
+      expect(await readFile(path, 'utf8')).toBe(lineOf(2));
+    });
+
     test('takes no file of something else that came in its place', async () => {
       const { path, file } = await withOne();
       await rm(path);

@@ -3,8 +3,8 @@ import { constants } from 'node:fs';
 import { open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { replaceDurably, syncDirectory } from '../../base/durable-file.ts';
-import { errorCode, messageOf } from '../../base/error-code.ts';
+import { replaceDurably, syncDirectoryIfPossible } from '../../base/durable-file.ts';
+import { messageOf } from '../../base/error-code.ts';
 import { reportDefect } from '../../base/expected-errors.ts';
 import { readGuardedFile } from '../../base/guarded-file.ts';
 import { parseJson } from '../../base/json.ts';
@@ -134,7 +134,7 @@ export async function storeKeys(folder: string, keys: readonly PseudonymKey[]): 
   const errors: unknown[] = [];
   await inParts(keys, (key) => storeKey(folder, key).catch((error: unknown) => errors.push(error)));
   if (errors.length > 0) throw errors[0];
-  await syncFolder(folder);
+  await syncDirectoryIfPossible(folder);
 }
 
 async function storeKey(folder: string, { id, scope, subject, made, secret }: PseudonymKey): Promise<void> {
@@ -158,7 +158,7 @@ export async function destroyKey(directory: string, { key, replica }: PlacedKey)
   const { id, scope, subject } = key;
   const note = { scope, ...(scope === 'month' && { month: subject }), destroyed: new Date().toISOString() };
   await replaceDurably(join(folder, id + FORGOTTEN), `${JSON.stringify(note)}\n`);
-  await syncFolder(folder);
+  await syncDirectoryIfPossible(folder);
   await removeKey(folder, id);
 }
 
@@ -186,7 +186,7 @@ async function removeKey(folder: string, id: string): Promise<void> {
   await handle.write(randomBytes(size), 0, size, 0);
   await handle.sync();
   await unlink(path);
-  await syncFolder(folder);
+  await syncDirectoryIfPossible(folder);
 }
 
 const note = z.object({
@@ -209,7 +209,7 @@ export async function readForgotten(folder: string, id: string): Promise<Forgott
 /** Remembers that the audit log says that a key was destroyed. @throws Error of the file system */
 export async function markRecorded(folder: string, id: string): Promise<void> {
   await rename(join(folder, id + FORGOTTEN), join(folder, id + RECORDED));
-  await syncFolder(folder);
+  await syncDirectoryIfPossible(folder);
 }
 
 /** Removes what a writer that was killed has left. @throws Error of the file system */
@@ -218,25 +218,21 @@ export async function removeLeftOver(folder: string, { leftOver }: FolderState):
 }
 
 /**
- * Reads the keys of all processes.
- * @throws Error if the directory cannot be read
+ * Reads the keys of all processes. `onBroken`: called for each link that leads to no folder, which is then left out.
+ * @throws BrokenLinkError without `onBroken`; Error if the directory cannot be read
  */
-export async function allKeys(directory: string, onIssue: (issue: string) => void): Promise<PlacedKey[]> {
+export async function allKeys(
+  directory: string,
+  onIssue: (issue: string) => void,
+  onBroken?: (error: Error) => void,
+): Promise<PlacedKey[]> {
   const found: PlacedKey[] = [];
-  for (const replica of await foldersIn(directory)) {
+  for (const replica of await foldersIn(directory, undefined, onBroken)) {
     const folder = join(directory, replica);
     const { keys } = await folderState(folder);
     for (const key of await readKeys(folder, keys, onIssue)) found.push({ key, replica });
   }
   return found;
-}
-
-/** Makes names of a folder durable. */
-async function syncFolder(folder: string): Promise<void> {
-  await syncDirectory(folder).catch((error: unknown) => {
-    // Some file systems of networks and of Windows cannot do that.
-    if (!['EINVAL', 'EPERM', 'EISDIR', 'ENOTSUP'].includes(errorCode(error))) throw error;
-  });
 }
 
 async function inParts<From, To>(items: readonly From[], each: (item: From) => Promise<To>): Promise<To[]> {

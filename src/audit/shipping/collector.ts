@@ -2,6 +2,7 @@ import { constants, type FileHandle, lstat, open, stat } from 'node:fs/promises'
 import { dirname } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { z } from 'zod';
+import { syncDirectoryIfPossible } from '../../base/durable-file.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
@@ -331,6 +332,8 @@ async function openCollected(path: string, reached: Map<string, Reached>): Promi
     try {
       const size = await readCollected(path, reached);
       await file.truncate(size);
+      // Entries are acknowledged once they are in the file, so the name of a new one must be durable before.
+      if (size === 0) await syncDirectoryIfPossible(dirname(path));
       return { file, lock, size };
     } catch (error) {
       await file.close();
