@@ -1,6 +1,17 @@
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import type { PseudonymOptions } from '../../src/audit/audit.ts';
@@ -333,6 +344,18 @@ describe('with the keys at hand', () => {
       expect(await undecided({ client: 'nobody', id: 'A-4' })).toEqual([0]);
     },
   );
+
+  test('those of other processes are used beside a link that leads nowhere, which is named', async () => {
+    const at = await logOfTwo();
+    const before = await at.keys();
+    const link = join(at.keysDirectory, 'r1@1');
+    await symlink('absent', link);
+    const issues: string[] = [];
+    const pseudonyms = await PseudonymReader.open(at.keysDirectory, (issue) => issues.push(issue));
+    expect(before).toHaveLength(2);
+    expect(before.filter(({ key }) => !pseudonyms.hasKeyAt(Buffer.from(key.id), 0))).toEqual([]);
+    expect(issues).toEqual([expect.stringContaining(`${link} is a link that leads to no folder`)]);
+  });
 
   test('so does a page of the console, and that no identifier is recorded now', async () => {
     const { directory } = await logOfTwo();

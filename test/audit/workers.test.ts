@@ -339,6 +339,30 @@ describe('a folder that is a link', () => {
   });
 });
 
+describe('a link that is no log', () => {
+  test.each([
+    ['with a name that no process can have', '.#draft', 'absent'],
+    ['to a folder of the directory, which has another name', 'latest', 'r1'],
+    ['to a folder that is in the directory as a link', 'latest', 'r1@1'],
+  ])('is left out: one %s', async (_title, name, target) => {
+    const [directory, disk] = [await folder(), await folder()];
+    await writeLogs(directory);
+    await rename(join(directory, 'r1@1'), join(disk, 'r1@1'));
+    await symlink(join(disk, 'r1@1'), join(directory, 'r1@1'));
+    await symlink(target, join(directory, name));
+    expect(await foldersIn(directory)).toEqual(FLEET);
+    expect(await check(directory)).toMatchObject({ alterations: [], replicas: 1 });
+  });
+});
+
+test('a new primary process starts beside a link of a worker that leads nowhere, and says that its log is new', async () => {
+  const directory = await folder();
+  await symlink('absent', join(directory, 'r1@5'));
+  const { audit } = await openTestAudit(directory);
+  expect(audit.integrityError).toMatchObject({ replica: 'r1', kind: 'primary-missing' });
+  await audit.close();
+});
+
 test('takes only a number from 1 on for that of a worker', () => {
   expect(processOf('r1@12')).toEqual({ replica: 'r1', worker: 12 });
   for (const replica of ['r1', 'r1@0', 'r1@01', 'r1@', 'r1@1@2', 'r1@10000']) {

@@ -24,7 +24,7 @@ import { formatHead, GENESIS, type Head } from '../seal.ts';
 import type { Retirement } from '../segments/admin-records.ts';
 import type { Recovered } from '../segments/recovery.ts';
 import { Retention } from '../segments/retention.ts';
-import { foldersIn } from '../segments/segment.ts';
+import { hasWorkerLogs } from '../segments/segment.ts';
 import { RecordRing } from './batch.ts';
 import { ChainWriter, type WriteError, writeErrorOf } from './chain-writer.ts';
 import { Journal } from './journal.ts';
@@ -60,7 +60,7 @@ export async function openAudit(options: AuditOptions, deps: AuditDeps): Promise
   });
   const isPrimary = processOf(replica).worker === 0;
   const isBegunAnew =
-    isPrimary && recovered.previous === GENESIS && (await foldersIn(directory, replica)).length > 1;
+    isPrimary && recovered.previous === GENESIS && (await hasWorkerLogs(directory, replica));
   const audit = new FileAudit(options, { ...deps, chain, recovered, isBegunAnew, folder, keys, pseudonyms });
   // On a full disk nothing can be written now, and nothing would keep the process alive until it can.
   if (chain.writable) await audit.recoveryRecorded;

@@ -20,7 +20,7 @@ export class PseudonymReader {
   ): Promise<PseudonymReader> {
     if (directory === undefined) return NO_PSEUDONYMS;
     try {
-      const placed = await allKeys(directory, onIssue);
+      const placed = await allKeys(directory, onIssue, ({ message }) => onIssue(message));
       return new PseudonymReader(placed.map(({ key }) => key));
     } catch (error) {
       onIssue(fileMessageOf(error));

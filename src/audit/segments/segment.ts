@@ -1,5 +1,6 @@
-import { lstat, readdir, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import type { Stats } from 'node:fs';
+import { lstat, readdir, realpath, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { z } from 'zod';
 import { ignoreAbsent, ignoreSystemError } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
@@ -141,8 +142,9 @@ export function setAsideName(segment: string, from: number): string {
 
 /**
  * The names of the folders in the audit directory, each with the log of one process; none if there is no directory. One
- * may be a link to a folder, which its gateway follows, too. `selected`: only those of this replica and its workers, or
- * of this worker. `onBroken`: called for each link that leads to no folder, which is then left out.
+ * may be a link to a folder, which its gateway follows, too, if a process can have its name and it is no second name of
+ * another folder. `selected`: only those of this replica and its workers, or of this worker. `onBroken`: called for each
+ * link that leads to no folder, which is then left out.
  * @throws BrokenLinkError without `onBroken`; Error if the directory cannot be read
  */
 export async function foldersIn(
@@ -154,13 +156,35 @@ export async function foldersIn(
   const found: string[] = [];
   for (const entry of entries.filter(({ name }) => isSelected(selected, name))) {
     if (entry.isDirectory()) found.push(entry.name);
-    if (!entry.isSymbolicLink()) continue;
+    if (!entry.isSymbolicLink() || !isGiven(entry.name)) continue;
     const path = join(directory, entry.name);
     const target = await stat(path).catch(ignoreSystemError);
-    if (target?.isDirectory() === true) found.push(entry.name);
-    else onBroken(new BrokenLinkError(path));
+    if (target?.isDirectory() !== true) onBroken(new BrokenLinkError(path));
+    else if (!(await isSecondName(path, target, selected))) found.push(entry.name);
   }
   return found.sort(byProcess);
+}
+
+/** True if there are logs of workers beside that of their replica. A link that leads nowhere counts as one. */
+export async function hasWorkerLogs(directory: string, replica: string): Promise<boolean> {
+  let isBroken = false;
+  const folders = await foldersIn(directory, replica, () => {
+    isBroken = true;
+  });
+  return isBroken || folders.length > 1;
+}
+
+/** True for the name of a process by the rules of the configuration: an editor's link begins with a dot. */
+function isGiven(name: string): boolean {
+  return !name.startsWith('.') && parseProcessName(name) !== undefined;
+}
+
+/** True for a link such as `latest -> r1`: the folder is selected, too, under the name that it has itself. */
+async function isSecondName(link: string, target: Stats, selected: string | undefined): Promise<boolean> {
+  const name = basename(await realpath(link));
+  if (name === basename(link) || !isSelected(selected, name)) return false;
+  const named = await stat(join(dirname(link), name)).catch(ignoreSystemError);
+  return named?.dev === target.dev && named.ino === target.ino;
 }
 
 function throwError(error: Error): never {
