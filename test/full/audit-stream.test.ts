@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Verified } from '../../src/audit/reader/verify.ts';
+import { segmentsIn } from '../../src/audit/segments/segment.ts';
 import type { RedisStream } from '../../src/audit/shipping/redis-stream.ts';
 import { SinkSet } from '../../src/audit/shipping/sink-set.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -331,6 +332,29 @@ describe('two gateways of one name, each with a log of its own', () => {
       for (const each of [first, twin]) expect(await sent(each)).toBeGreaterThanOrEqual(quiet);
     }
   });
+});
+
+test('goes on at once when Redis is restored to a position that retention has removed', async () => {
+  const scene = await setScene();
+  const { audit, logged } = await scene.open(REPLICA, { segment: { size: 2000, age: 3_600_000, keep: 1 } });
+  for (let index = 0; index < 5; index += 1) await recordAccess(audit);
+  await untilSent(scene.stream(), 5);
+  const old = await scene.redis.command('HGET', POSITIONS, REPLICA);
+  await until(async () => {
+    await recordAccess(audit);
+    const [oldest] = await segmentsIn(join(scene.directory, 'log', REPLICA));
+    return (oldest?.first ?? 0) > 10;
+  });
+  const stream = scene.stream();
+  await until(async () => ((await stream.position(REPLICA)).position?.seq ?? 0) >= audit.counts.records);
+  await scene.redis.command('HSET', POSITIONS, REPLICA, String(old));
+  await recordAccess(audit);
+  await until(async () => ((await stream.position(REPLICA)).position?.seq ?? 0) >= audit.counts.records);
+  // What retention removed meanwhile is logged, too.
+  expect(logged).toContainEqual(expect.objectContaining({ first: 6, last: expect.any(Number) }));
+  expect(logged.filter(({ reason }) => /another gateway/.test(String(reason)))).toEqual([]);
+  const records = await recordsIn(join(scene.directory, 'log'));
+  expect(records.filter(({ event }) => event === 'records-lost')).toEqual([]);
 });
 
 test('sends no more records after an outage than the stream keeps', async () => {

@@ -2,6 +2,7 @@ import type { RedisOptions } from '../../redis/connection.ts';
 import { processOf } from '../replica-name.ts';
 import type { Head } from '../seal.ts';
 import { type Archive, begunSegments } from '../segments/archive.ts';
+import { segmentsIn } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
@@ -164,7 +165,8 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   async #canContinue(text: string, position: SinkPosition): Promise<boolean> {
     const now = performance.now();
     if (this.#lacked?.text !== text) {
-      const isOwn = await hasSealOf(this.#options, { position, key: undefined });
+      const isOwn =
+        (await this.#isRetired(position)) || (await hasSealOf(this.#options, { position, key: undefined }));
       const moved = this.#position !== undefined || this.#lacked !== undefined;
       this.#lacked = isOwn ? undefined : { text, since: now, moved };
     }
@@ -177,6 +179,12 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
       `another gateway sends its log under the name ${replica}: give each an audit.replica of its own`,
       Math.min(this.#quietMs, OTHER_RETRY_MS),
     );
+  }
+
+  /** True if retention may have removed its seal: a Redis that was restored has such a position. */
+  async #isRetired({ seq }: SinkPosition): Promise<boolean> {
+    const [oldest] = await segmentsIn(this.#options.folder);
+    return oldest !== undefined && seq < oldest.first;
   }
 
   /** A source without the records that the stream would drop at once. */
