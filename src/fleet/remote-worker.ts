@@ -47,7 +47,8 @@ interface QueuedReport {
  */
 export function forkWorker(): ClusterWorker {
   const { exec } = cluster.settings;
-  if (exec !== undefined && !existsSync(exec))
+  // Node.js finds the program without its extension, too.
+  if (exec !== undefined && !existsSync(exec) && !existsSync(`${exec}.js`))
     throw new WorkerError(`a worker cannot be started: ${exec} does not exist; install the program there`);
   return cluster.fork();
 }

@@ -131,6 +131,14 @@ test('an upgrade to a program that is missing or incomplete keeps the old worker
   });
 });
 
+test('workers start where the program was named without its extension', async () => {
+  const program = SOURCE_PROGRAM.replace(/\.js$/, '');
+  const upstream = { origin: 'https://127.0.0.1:9' };
+  const started = { runner: [process.execPath], program };
+  await using gateway = await startGatewayProcess({ upstream }, { workers: 2 }, started);
+  expect(await gateway.workers()).toHaveLength(2);
+});
+
 test('a reload holds in old workers of an upgrade, too, which serve open connections until they leave', async () => {
   const top = {
     listen: { port: 0, limits: { keepAliveTimeout: '100s' } },
