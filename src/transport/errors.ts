@@ -149,7 +149,7 @@ const faults = {
     advice: 'Name that authority in caFile',
   },
   'chain-incomplete': {
-    what: 'it sent its own certificate only, and the authority that issued it is not trusted here',
+    what: 'it sent no certificate of the authority that issued its own, and that authority is not trusted here',
     advice: 'If that is an intermediate one, ask its operator to send it, too; otherwise add it to caFile',
   },
   'root-missing': { what: 'the root of its chain is not trusted here', advice: 'Add the root to caFile' },

@@ -96,7 +96,7 @@ const rows: Row[] = [
     problem: 'tls-chain-incomplete',
     behaviour: { tls: 'foreign' },
     found: ['egress  ok', 'tls  tls-chain-incomplete'],
-    saw: 'it sent its own certificate only, and the authority that issued it is not trusted here: CN=Unknown CA',
+    saw: 'it sent no certificate of the authority that issued its own, and that authority is not trusted here: CN=Unknown CA',
   },
   {
     problem: 'tls-wrong-host',
