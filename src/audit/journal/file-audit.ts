@@ -325,7 +325,7 @@ class FileAudit implements Audit {
 
   #recordRecovery(recovered: Recovered): Promise<unknown> {
     const { nextSeq, setAside, damaged, otherKey, otherSigner, unsigned } = recovered;
-    const { log } = this.#deps;
+    const { log, chain } = this.#deps;
     const written: Promise<boolean>[] = [];
     if (this.#deps.isBegunAnew) {
       written.push(this.adminWritten('log-begun-anew', {}));
@@ -350,7 +350,8 @@ class FileAudit implements Audit {
     for (const details of setAside) {
       written.push(this.adminWritten('recovered', { ...details }));
       if (details.afterStop) log.error(details, 'audit log was appended to after its process had stopped');
-      else log.warn(details, 'the end of the audit log had no seal and was set aside');
+      else if (chain.writable) log.warn(details, 'the end of the audit log had no seal and was set aside');
+      else log.warn(details, 'the end of the audit log has no seal and is set aside when the disk has room');
     }
     return Promise.all(written);
   }
