@@ -16,6 +16,7 @@ import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import { type Head, MOST_BATCH } from '../../src/audit/seal.ts';
+import { requireRoom } from '../../src/audit/segments/recovery.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -250,4 +251,10 @@ test('seals a large batch in parts of bounded size', async () => {
   expect(Math.max(...sizes)).toBeLessThanOrEqual(MOST_BATCH);
   expect(Math.max(...sizes)).toBeGreaterThan(MOST_BATCH / 2);
   expect(await check(directory)).toMatchObject({ alterations: [], records: 4000 });
+});
+
+test('lines without a seal are not copied to a disk that has no room for them', async () => {
+  const directory = await folder();
+  await requireRoom(directory, 1);
+  await expect(requireRoom(directory, 2 ** 60)).rejects.toMatchObject({ code: 'ENOSPC' });
 });

@@ -1,5 +1,5 @@
 import { createHash, type KeyObject } from 'node:crypto';
-import { type FileHandle, lstat, open, rename, rm, truncate } from 'node:fs/promises';
+import { type FileHandle, lstat, open, rename, rm, statfs, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { syncDirectory } from '../../base/durable-file.ts';
 import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
@@ -341,17 +341,33 @@ async function tailFrom(
 async function cutTail(path: string, from: number, to: string): Promise<void> {
   const found = await lstat(path).catch(ignoreAbsent);
   if (found === undefined || found.size <= from) return;
+  const folder = join(path, '..');
+  await requireRoom(folder, found.size - from);
   try {
-    await using target = await open(to, 'wx', 0o600);
-    await readFrom(path, from, target);
-    await target.sync();
-    await syncDirectory(join(path, '..'));
+    await copyTail(path, from, to);
+    await syncDirectory(folder);
     await truncate(path, from);
   } catch (error) {
     // A full disk has room for a part.
     await rm(to, { force: true });
     throw error;
   }
+}
+
+/** Resolves when the copy is durable and closed. */
+async function copyTail(path: string, from: number, to: string): Promise<void> {
+  await using target = await open(to, 'wx', 0o600);
+  await readFrom(path, from, target);
+  await target.sync();
+}
+
+/** @throws Error ENOSPC, before a copy that has no room takes, at each attempt, the room that others need */
+export async function requireRoom(folder: string, bytes: number): Promise<void> {
+  const { blocks, bavail, bsize } = await statfs(folder);
+  // Some file systems do not say how large they are.
+  if (blocks === 0 || bavail * bsize >= bytes) return;
+  const message = `ENOSPC: no space left on device, copy ${bytes} bytes in '${folder}'`;
+  throw Object.assign(new Error(message), { code: 'ENOSPC' });
 }
 
 /** Reads the bytes from `from` on, and copies them to `target`, if there is one. */
