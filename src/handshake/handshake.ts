@@ -33,8 +33,6 @@ export interface HandshakeOptions {
   readonly freshNonce?: boolean;
   /** True: attempts go out although the version is refused or in doubt, to find out. */
   readonly verifies?: boolean;
-  /** True: only a success shows that the version is accepted, since a client may have chosen the target. */
-  readonly needsSuccess?: boolean;
   /** True: they go out although it is in doubt, unless a question has refused it. */
   readonly ignoresDoubt?: boolean;
   /** The challenge that others wait for, or that takes the place of a nonce; the caller closes it. */
@@ -301,9 +299,8 @@ class Handshake {
   /** The response shows that the attempt was accepted, unless its status comes before the credential is looked at. */
   #takeOver(attempt: NonceAttempt, number: number, { status }: UpstreamResponse, nextnonce?: string): void {
     const { pool, health, credential, recorder, recorded } = this.#account;
-    const { verifies = false, needsSuccess = false } = this.#options;
     const saysNothing =
-      SAYS_NOTHING.has(status) || (verifies && METHOD_REFUSED.has(status)) || (needsSuccess && status >= 300);
+      SAYS_NOTHING.has(status) || (this.#options.verifies === true && METHOD_REFUSED.has(status));
     const wasAccepted = health.accepted;
     if (saysNothing) health.noteNothing();
     else health.accept(number);

@@ -265,9 +265,9 @@ export class UpstreamCredential {
     // Nearly always nobody waits, and each request comes here.
     if (this.#waiting.busy) this.#waiting.endAnyTest();
     // Nearly always a target is known, and the nonce.
-    const isChallenged = request.facts?.challenged === true;
-    const isNews = isChallenged || (this.#questions.lastTarget === undefined && request.method === 'GET');
-    if (isNews && response.status < 300) this.#questions.served(request, this.#deps.clock.now());
+    const isNews = this.#questions.lastTarget === undefined || request.facts?.challenged === true;
+    if (isNews && response.status < 300 && request.method === 'GET')
+      this.#questions.served(request, this.#deps.clock.now());
     this.versions.accept(version);
     if (this.versions.rotation.others.length > 0) this.#tryCandidates();
     return response;

@@ -14,12 +14,6 @@ const MAX_SERVED = 4;
 /** A response that takes so long, in milliseconds, is slow: requests wait for what the gateway asks. */
 const SLOW_MS = 1_000;
 
-interface ProbeOptions {
-  readonly inHand?: InHand | undefined;
-  /** Left out: the first one. */
-  readonly round?: number;
-}
-
 /** Requests of the gateway's own about the versions of one credential: where they go, and for how long. */
 export class Questions {
   readonly #circuit: CredentialCircuit;
@@ -31,8 +25,6 @@ export class Questions {
   lastTarget: string | undefined;
   /** True if the response to it was slow. */
   #isSlow = false;
-  /** Path of a request with another method that was asked for authentication and succeeded; undefined: there was none. */
-  #otherPath: string | undefined;
   /** While there is none: paths that served clients, with a nonce that was known. By client, the last one. */
   readonly #served = new Map<string, string>();
 
@@ -41,12 +33,8 @@ export class Questions {
     this.#versions = versions;
   }
 
-  /** A client's request succeeds now: a GET, or one that was asked for authentication. */
-  served({ client, method, target, facts }: UpstreamRequest, now: number): void {
-    if (method !== 'GET') {
-      this.#otherPath = splitTarget(target).path;
-      return;
-    }
+  /** A GET of a client succeeds now. */
+  served({ client, target, facts }: UpstreamRequest, now: number): void {
     // One without authentication could not be told from one that was signed for nothing.
     if (facts?.challenged !== true) {
       putBounded(this.#served, client, splitTarget(target).path, MAX_SERVED);
@@ -80,48 +68,37 @@ export class Questions {
    * nothing of the credential. If that shows nothing, once more on a new connection with GET, since not every server
    * supports HEAD; if the neutral target wants no authentication, with paths that served clients, and at last with that of
    * `target`, which the upstream may refuse. `inHand`: a refusal whose challenge is answered first, if it
-   * came to a request like these: another target may want no authentication, and serve whatever answers. `round`: of
-   * attempts with a refused version; while no target is known, each round asks another one, since the account may not use
-   * the neutral one.
+   * came to a request like these: another target may want no authentication, and serve whatever answers.
    */
   async probe(
     version: CredentialVersion,
     target: string,
     cancellation: Cancellation,
-    { inHand, round = 0 }: ProbeOptions = {},
+    inHand?: InHand,
   ): Promise<Reply> {
     const known = this.#knownPath;
-    const own = splitTarget(target).path;
     const method = this.#configured?.method;
-    const path = known ?? this.#pathOf(round, own);
-    const needsSuccess = known === undefined && path !== this.#neutralTarget;
-    const head: Question = { method: method ?? 'HEAD', target: path, cancellation };
-    const get = { ...head, method: method ?? 'GET', options: { freshConnection: true, needsSuccess } };
+    const head: Question = { method: method ?? 'HEAD', target: known ?? this.#neutralTarget, cancellation };
+    const get = { ...head, method: method ?? 'GET', options: { freshConnection: true } };
     const isSame = inHand?.target === head.target && [head.method, get.method].includes(inHand.method);
     if (isSame) {
-      const options = { challenge: inHand.response, needsSuccess };
+      const options = { challenge: inHand.response };
       const reply = await version.ask({ ...head, method: inHand.method, options });
       if (reply.kind !== 'unclear') return reply;
     }
     // The state of a connection must not speak against a version that was accepted.
-    const options = { freshConnection: version.health.accepted, needsSuccess };
+    const options = { freshConnection: version.health.accepted };
     const first = await version.ask({ ...head, options });
-    const reply = first.kind === 'unclear' ? await version.ask(get) : first;
-    if (reply.kind === 'accepted' && needsSuccess) this.lastTarget = path;
-    if (reply.kind !== 'unclear' || !reply.isUnprotected || known !== undefined) return reply;
-    return this.#askElsewhere(version, get, own);
+    if (first.kind !== 'unclear') return first;
+    const second = await version.ask(get);
+    if (second.kind !== 'unclear' || !second.isUnprotected || known !== undefined) return second;
+    return this.#askElsewhere(version, get, splitTarget(target).path);
   }
 
-  /** `own`: of a client's request. */
-  #pathOf(round: number, own: string): string {
-    const paths = [this.#neutralTarget, this.#otherPath ?? own, own];
-    return paths[round % paths.length] ?? own;
-  }
-
-  /** Asks the question with the neutral target and paths that served clients, and at last with this one. */
+  /** Asks the question with paths that served clients, and at last with this one. */
   async #askElsewhere(version: CredentialVersion, question: Question, own: string): Promise<Reply> {
-    for (const path of new Set([this.#neutralTarget, ...this.#served.values()])) {
-      if (path === own || path === question.target) continue;
+    for (const path of new Set(this.#served.values())) {
+      if (path === own) continue;
       const reply = await version.ask({ ...question, target: path });
       if (reply.kind === 'accepted') this.lastTarget ??= path;
       if (reply.kind !== 'unclear') return reply;

@@ -2,7 +2,6 @@ import type { Cancellation } from '../base/cancellation.ts';
 import { monotonicClock } from '../base/clock.ts';
 import { reportError } from '../base/report-error.ts';
 import { type Flight, SingleFlight } from '../base/single-flight.ts';
-import { METHOD_REFUSED, SAYS_NOTHING } from '../handshake/credential-health.ts';
 import { credentialRefused } from '../handshake/errors.ts';
 import type { UpstreamRequest } from '../handshake/exchange.ts';
 import type { CredentialCircuit } from './credential-circuit.ts';
@@ -233,16 +232,14 @@ export class Verifier {
   async tryRefused(call: Sending): Promise<void> {
     const { versions, questions, circuit } = this.#deps;
     const at = circuit.admit();
-    const { length } = versions.all;
-    const version = versions.all[this.#admitted % length] ?? versions.inUse;
-    const round = Math.floor(this.#admitted / length);
+    const version = versions.all[this.#admitted % versions.all.length] ?? versions.inUse;
     this.#admitted += 1;
     versions.note('admitted', [version], { count: circuit.perMinute, at });
     const { target } = call.request;
     await this.#leadOrFollow(version, call, async (cancellation) => {
-      const reply = await questions.probe(version, target, cancellation, { round });
+      const reply = await questions.probe(version, target, cancellation);
       versions.noteReply(version, reply, 'verification');
-      if (!isAnyAnswer(reply)) this.#settle(version, reply);
+      this.#settle(version, reply);
     });
     if (version.health.refused) throw credentialRefused();
   }
@@ -298,7 +295,7 @@ export class Verifier {
     return {
       others,
       ask: async (version: CredentialVersion, inHand?: InHand): Promise<Reply> => {
-        const reply = await questions.probe(version, target, cancellation, { inHand });
+        const reply = await questions.probe(version, target, cancellation, inHand);
         questions.count(reply);
         // Each attempt of a late request would be a failed log-in.
         if (reply.kind === 'refused' && version.health.inDoubt) version.health.refusedInDoubt = true;
@@ -317,10 +314,4 @@ export class Verifier {
     else if (reply.kind === 'refused') versions.refuse(version, reply.attempt, 'reply');
     else versions.accept(version);
   }
-}
-
-/** True if an answer got a status where only a success counts: a wrong one may get that, too. */
-function isAnyAnswer(reply: Reply): boolean {
-  if (reply.kind !== 'unclear' || reply.status === 0 || reply.isUnprotected) return false;
-  return !SAYS_NOTHING.has(reply.status) && !METHOD_REFUSED.has(reply.status);
 }
