@@ -38,7 +38,8 @@ export class IdleConnections {
 
   /** It is closed. */
   remove(connection: Connection, now: number): void {
-    this.#learn(connection.behind401, now);
+    // What it had shown before was learned then.
+    if (connection.behind401 === 'closed') this.#learn('closed', now);
     this.#takeOut(connection);
   }
 
