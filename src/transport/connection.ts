@@ -51,10 +51,7 @@ export interface ConnectionStats {
 
 /** The pool of a connection. */
 export interface ConnectionOwner {
-  /**
-   * The connection can carry an exchange. `now`: on the clock of the process, in milliseconds. `isReused`: it was idle
-   * before the last one.
-   */
+  /** It can carry an exchange. `now`: in milliseconds. `isReused`: it was idle before the last one. */
   onFree(connection: Connection, now: number, isReused: boolean): void;
   /** The connection will carry no exchange any more; once. */
   onClosed(connection: Connection): void;
@@ -99,6 +96,8 @@ export class Connection implements ResponseSource {
   behind401: Behind401 | undefined;
   /** True if its last response was one to HEAD, behind which only the answer to its challenge may follow. */
   isForAnswer = false;
+  /** True if bytes came behind that response: the server sends a body. */
+  headHadBody = false;
 
   constructor(settings: ConnectionSettings, owner: ConnectionOwner) {
     this.#settings = settings;
@@ -288,6 +287,7 @@ export class Connection implements ResponseSource {
     const reader = this.reader;
     if (reader.isIdle) {
       // A response that comes before its request would be taken for somebody else's: response smuggling.
+      this.headHadBody = this.isForAnswer;
       this.#lose(connectionEnded());
       return;
     }
@@ -296,6 +296,7 @@ export class Connection implements ResponseSource {
     try {
       reader.read(bytes);
     } catch (error) {
+      this.headHadBody = this.isForAnswer;
       if (reader.isForeign && this.#exchange?.isReused === true)
         this.#exchange.onForeign(asGatewayError(error));
       else this.#exchange?.onError(asGatewayError(error));

@@ -15,6 +15,8 @@ export class IdleConnections {
   #keepsForBody = false;
   /** Until when connections are taken to end behind a 401, since one did: a restart of the upstream looks the same. */
   #closesUntil = Number.NEGATIVE_INFINITY;
+  /** True if the upstream sends a body with responses to HEAD, so that no answer may follow them. */
+  #headHasBody = false;
   /** Those for which an answer to their challenge waits. */
   readonly #reserved = new Set<Connection>();
   /** When a connection that had been idle carried a response to its end last. */
@@ -40,6 +42,7 @@ export class IdleConnections {
   remove(connection: Connection, now: number): void {
     // What it had shown before was learned then.
     if (connection.behind401 === 'closed') this.#learn('closed', now);
+    this.#headHasBody ||= connection.headHadBody;
     this.#takeOut(connection);
   }
 
@@ -81,7 +84,8 @@ export class IdleConnections {
     // Refused on another connection, it may have gone to a server that does not know the nonce.
     const isBest = this.#mayCross(message, now) || request.budget?.ownRefused === true;
     const own = isBest ? this.#idle.find(({ challenge }) => challenge === follows) : undefined;
-    return own?.isStale(now) === true ? undefined : own;
+    const isUnfit = own?.isStale(now) === true || (own?.isForAnswer === true && this.#headHasBody);
+    return isUnfit ? undefined : own;
   }
 
   /** True if a request may cross the end of a connection that is being closed behind a 401. */

@@ -59,6 +59,23 @@ test('a connection whose challenge is about to be answered is left alone while a
   expect((await Promise.all(both)).map(numberOf)).toEqual(['2', '1']);
 });
 
+test('where a body came behind a HEAD once, answers to its challenges go out on others', async () => {
+  const withBody = async (connection: UpstreamConnection): Promise<void> => {
+    if (connection.number > 1) return guarded(connection);
+    await connection.request();
+    await connection.write('HTTP/1.1 401 No\r\nContent-Length: 2\r\n\r\n');
+    await connection.request();
+    await connection.write('no');
+    await connection.closed();
+  };
+  const { connections } = await scene(withBody, { connections: 3 });
+  const first = await exchange(connections, { method: 'HEAD' });
+  await expect(exchange(connections, { ...ANSWER, method: 'HEAD', follows: first })).rejects.toThrow();
+  const second = await exchange(connections, { method: 'HEAD' });
+  expect(numberOf(second)).toBe('2');
+  expect(numberOf(await exchange(connections, { ...ANSWER, method: 'HEAD', follows: second }))).toBe('3');
+});
+
 test('one connection is enough for all requests', async () => {
   const { connections } = await scene(guarded, { connections: 1 });
   await exchange(connections);
