@@ -92,6 +92,8 @@ export class Connection implements ResponseSource {
   challenge: UpstreamResponse | undefined;
   /** When its last response ended, in milliseconds. */
   freeSince = 0;
+  /** True if another response came after a 401. */
+  survives401 = false;
   /** What came of it behind a 401, if that was its last response but one; otherwise undefined. */
   behind401: Behind401 | undefined;
   /** True if its last response was one to HEAD, behind which only the answer to its challenge may follow. */
@@ -126,10 +128,9 @@ export class Connection implements ResponseSource {
 
   /** When its exchange began, if it was idle before that, and no byte of a response has come; undefined: it is not so. */
   get silentSince(): number | undefined {
-    const exchange = this.#exchange;
-    return exchange?.isReused === true && exchange.progress === 'sent' && !exchange.isSendingBody
-      ? this.#begunAt
-      : undefined;
+    const { isReused, progress, isSendingBody } = this.#exchange ?? {};
+    const isSilent = isReused === true && progress === 'sent' && isSendingBody === false;
+    return isSilent ? this.#begunAt : undefined;
   }
 
   /** Connects, for this exchange first. */
@@ -337,6 +338,7 @@ export class Connection implements ResponseSource {
   #free(exchange: UpstreamExchange | undefined): void {
     const now = this.#settings.clock.now();
     const { response, message, isReused } = exchange ?? {};
+    this.survives401 ||= this.challenge !== undefined;
     this.behind401 = this.challenge && (this.#hadBody ? 'kept-for-body' : 'kept');
     this.challenge = response?.status === 401 ? response : undefined;
     this.#hadBody = message !== undefined && message.body !== null;

@@ -80,18 +80,17 @@ export class IdleConnections {
   /** The connection with the challenge that the message answers; undefined: it goes out on any. */
   #ownOf(message: Message, now: number): Connection | undefined {
     const { request, follows } = message;
-    if (follows === undefined) return undefined;
+    const own = follows && this.#idle.find(({ challenge }) => challenge === follows);
+    if (own === undefined || own.isStale(now) || (own.isForAnswer && this.#headHasBody)) return undefined;
     // Refused on another connection, it may have gone to a server that does not know the nonce.
-    const isBest = this.#mayCross(message, now) || request.budget?.ownRefused === true;
-    const own = isBest ? this.#idle.find(({ challenge }) => challenge === follows) : undefined;
-    const isUnfit = own?.isStale(now) === true || (own?.isForAnswer === true && this.#headHasBody);
-    return isUnfit ? undefined : own;
+    return request.budget?.ownRefused === true || this.#mayCross(own, message, now) ? own : undefined;
   }
 
   /** True if a request may cross the end of a connection that is being closed behind a 401. */
-  #mayCross({ method, body, request, freshConnection = false }: Message, now: number): boolean {
+  #mayCross({ survives401 }: Connection, message: Message, now: number): boolean {
+    const { method, body, request, freshConnection = false } = message;
     const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
-    if (now >= this.#closesUntil) return isRepeatable || this.#keepsForBody;
+    if (now >= this.#closesUntil) return isRepeatable || survives401 || this.#keepsForBody;
     // A question of the gateway is not repeated, nor is a request again.
     return isRepeatable && request.client !== '' && !freshConnection;
   }
@@ -106,7 +105,7 @@ export class IdleConnections {
       if (at === this.#idle.length - 1) this.#idle.pop();
       else this.#idle.splice(at, 1);
       this.#reserved.delete(idle);
-      const crosses = isChallenged && !this.#mayCross(message, now);
+      const crosses = isChallenged && !this.#mayCross(idle, message, now);
       const isUnfit = (needsFresh && idle.wasUsed) || idle.isForAnswer || crosses;
       if (!isUnfit && !idle.isStale(now)) return idle;
       idle.close();

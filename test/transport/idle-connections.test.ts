@@ -103,15 +103,21 @@ describe('a POST, which cannot be repeated, answers on the connection that broug
     return numberOf(answered) === numberOf(first);
   };
 
-  test('once a connection was kept behind the 401 to a body, not to a GET', async () => {
+  test('once that has been kept behind a 401', async () => {
     const { connections } = await scene(guarded, { connections: 2 });
+    expect(await isOnOwn(connections)).toBe(false);
     const get = await exchange(connections);
     await exchange(connections, { ...ANSWER, follows: get });
-    expect(await isOnOwn(connections)).toBe(false);
+    expect(await isOnOwn(connections)).toBe(true);
+  });
+
+  test('once another one was kept behind the 401 to a body', async () => {
+    const { connections } = await scene(guarded, { connections: 2 });
     const put = { method: 'PUT', body: Buffer.from('x') };
     const first = await exchange(connections, put);
     await exchange(connections, { ...put, ...ANSWER, follows: first });
-    expect(await isOnOwn(connections)).toBe(true);
+    expect(await Promise.all([isOnOwn(connections), isOnOwn(connections)])).toEqual([true, true]);
+    expect(connections.stats.connected).toBe(2);
   });
 
   test('after its answer was refused on another one', async () => {
