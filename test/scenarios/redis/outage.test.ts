@@ -3,7 +3,6 @@ import { connect, createServer } from 'node:net';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { Secret } from '../../../src/base/secret.ts';
 import { scripts } from '../../../src/challenges/store/redis-scripts.ts';
 import type { ChallengeStore } from '../../../src/challenges/store/store.ts';
 import { connectCommands, ended } from '../../../src/redis/connection.ts';
@@ -368,21 +367,6 @@ describe('a Redis that replies with errors:', () => {
     expect(await commands.zcard('parked')).toBe(1);
     await ended(commands);
   });
-});
-
-test('a Redis that comes back with another password is told by that reason, in the log and in the state', async () => {
-  const redis = await closedAtEnd(startRedis({ settings: ['requirepass one'] }));
-  const { replica } = await startReplicas();
-  const gateway = await replica({ ...redisOptions(single(redis.port)), password: new Secret('one') });
-  const lines = () => gateway.logged.filter(({ msg }) => String(msg).startsWith('Redis '));
-  await until(() => lines().length === 1);
-  await redis.kill();
-  await until(() => lines().length === 2);
-  await redis.restart({ settings: ['requirepass two'] });
-  await until(() => lines().length === 3);
-  const { level, msg, reason } = lines()[2] ?? {};
-  expect([level, msg, reason]).toEqual(['warn', lines()[1]?.['msg'], expect.stringContaining('WRONGPASS')]);
-  expect(await gateway.plane.state()).toMatchObject({ storeUp: false, storeFailing: [reason] });
 });
 
 describe('a Redis that is absent at the start', () => {

@@ -6,7 +6,9 @@ import { Throttle } from '../../src/base/throttle.ts';
 import type { RedisServers } from '../../src/redis/connection.ts';
 import { closedAtEnd } from '../support/closing.ts';
 import { listenOnLoopback } from '../support/loopback-server.ts';
-import { openWatched, single, type WatchedStore } from '../support/redis-store.ts';
+import { startRedis } from '../support/redis.ts';
+import { openWatched, redisOptions, single, type WatchedStore } from '../support/redis-store.ts';
+import { startReplicas } from '../support/replicas.ts';
 import { until } from '../support/until.ts';
 
 /** More than the time between two heartbeats, in milliseconds. */
@@ -57,4 +59,19 @@ test('the reason of Sentinel does not say when it tries again, which changes', a
   await until(() => states.length > 0);
   await delay(2 * BEAT_MS);
   expect(states).toEqual([expect.stringMatching(/^All sentinels are unreachable\. Last error: /)]);
+});
+
+test('a Redis that comes back with another password is told by that reason, in the log and in the state', async () => {
+  const redis = await closedAtEnd(startRedis({ settings: ['requirepass one'] }));
+  const { replica } = await startReplicas();
+  const gateway = await replica({ ...redisOptions(single(redis.port)), password: new Secret('one') });
+  const lines = () => gateway.logged.filter(({ msg }) => String(msg).startsWith('Redis '));
+  await until(() => lines().length === 1);
+  await redis.kill();
+  await until(() => lines().length === 2);
+  await redis.restart({ settings: ['requirepass two'] });
+  await until(() => lines().length === 3);
+  const { level, msg, reason } = lines()[2] ?? {};
+  expect([level, msg, reason]).toEqual(['warn', lines()[1]?.['msg'], expect.stringContaining('WRONGPASS')]);
+  expect(await gateway.plane.state()).toMatchObject({ storeUp: false, storeFailing: [reason] });
 });
