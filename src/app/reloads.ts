@@ -70,7 +70,7 @@ export class Reloads {
   #last: Promise<unknown> = this.#started.promise;
   /** Why the last configuration was refused; undefined: it was not. */
   #refusal: { readonly cause: ReloadCause; readonly reason: string; readonly shown: string } | undefined;
-  /** What of the credentials cannot be read. */
+  /** Issues of the credentials that cannot be read now. */
   #unreadable: readonly string[] = [];
   #needsRestart: readonly string[] = [];
   /** False: a part of the active configuration could not be applied. */

@@ -289,7 +289,7 @@ export class RemoteWorker {
   }
 }
 
-/** What `digest-gateway.js` sends if it cannot load the program. */
+/** The reason that `digest-gateway.js` sends if it cannot load the program. */
 function startErrorIn(message: unknown): string | undefined {
   if (typeof message !== 'object' || message === null || !('startError' in message)) return undefined;
   return `the program cannot be loaded: ${String(message.startError)}`;

@@ -38,7 +38,7 @@ const LEFT_TO_OTHERS = { oneOf: 4, times: 2 };
 
 /** Authenticated attempts that the upstream answers, for one client request. */
 const ATTEMPTS = 2;
-/** Attempts more after refusals that name the nonce which they refuse. */
+/** Attempts more after refusals of a nonce, such as those that name it again. */
 const MAX_FOR_NONCES = 2;
 
 /**

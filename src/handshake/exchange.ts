@@ -81,7 +81,7 @@ export interface RequestContext {
   readonly noTotalTimeout?: boolean | undefined;
   /** Of the client request that it is for; left out: there is none. */
   readonly facts?: ExchangeFacts | undefined;
-  /** The upstream's version of HTTP, as other messages of the request have shown it; left out: there were none. */
+  /** Facts from other messages of the request; left out: there were none. */
   readonly budget?: Pick<AttemptBudget, 'isHttp11' | 'ownRefused'> | undefined;
   /** Left out: interim responses are dropped. */
   readonly interim?: InterimReceiver | undefined;

@@ -10,7 +10,7 @@ import {
 /** Messages of ioredis for a command that it cannot send. */
 const UNCONNECTED = /^(Stream isn't writeable|Cluster isn't ready|Connection is closed|Reached the max)/;
 
-/** What ioredis adds to the error of Sentinels: it is another one for each attempt. */
+/** Words of ioredis behind an error of Sentinels, which differ from attempt to attempt. */
 const NEXT_ATTEMPT = / and retry is disabled| Retrying from scratch after \d+ms\./;
 
 /** Characters of a message, which can be megabytes of a server in the place of Redis: the log and `/readyz` repeat it. */

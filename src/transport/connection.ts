@@ -94,7 +94,7 @@ export class Connection implements ResponseSource {
   freeSince = 0;
   /** True if another response came after a 401. */
   survives401 = false;
-  /** What came of it behind a 401, if that was its last response but one; otherwise undefined. */
+  /** Whether it was kept behind a 401, if that was its last response but one; otherwise undefined. */
   behind401: Behind401 | undefined;
   /** True if its last response was one to HEAD, behind which only the answer to its challenge may follow. */
   isForAnswer = false;

@@ -40,7 +40,7 @@ export class IdleConnections {
 
   /** It is closed. */
   remove(connection: Connection, now: number): void {
-    // What it had shown before was learned then.
+    // The rest was learned when the connection became free.
     if (connection.behind401 === 'closed') this.#learn('closed', now);
     this.#headHasBody ||= connection.headHadBody;
     this.#takeOut(connection);

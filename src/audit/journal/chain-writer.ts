@@ -40,7 +40,7 @@ export function writeErrorOf(error: Error): WriteError {
   return { code: errorCode(error), reason: error.message };
 }
 
-/** What the chain and the tree are after a batch. */
+/** State of the chain and the tree after a batch. */
 interface ChainEnd {
   readonly previous: string;
   readonly tree: MerkleTree | undefined;
@@ -55,7 +55,7 @@ export class ChainWriter {
   #file: SegmentFile | undefined;
   /** The file that is no longer written to, until there is a new one. */
   #detached: SegmentFile | undefined;
-  /** What the start found, if nothing could be written then. */
+  /** Result of the recovery, as long as nothing could be written after it. */
   #unstarted: Recovered | undefined;
   /** The segment that was begun last: its size without any record, and the `hmac` of the seal before it. */
   #begun: { readonly file: SegmentFile; readonly size: number; readonly previous: string } | undefined;
@@ -172,7 +172,7 @@ export class ChainWriter {
     return { bytes: Buffer.concat(parts), end };
   }
 
-  /** What follows lines: a signed head, if it is time, and their seal. */
+  /** Text that follows lines: a signed head, if it is time, and their seal. */
   #closed(
     range: { readonly first: number; readonly last: number },
     { bytes, ends }: { readonly bytes: Buffer; readonly ends: readonly number[] },

@@ -75,7 +75,7 @@ export async function checkBeginning(
   const segments = await segmentsIn(folder);
   const [oldest] = segments;
   if (oldest === undefined || oldest.first === 1) return;
-  // What cannot be read is reported where it is searched; a running gateway may just have removed it.
+  // The search itself reports a segment that cannot be read; a running gateway may just have removed this one.
   const header = await headerOf(join(folder, oldest.name)).catch(reportDefect);
   if (header === undefined || header.opened <= (query.since ?? '')) return;
   const { first } = oldest;

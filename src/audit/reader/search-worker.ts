@@ -32,7 +32,7 @@ const NICENESS = 10;
 class ExportTimeout extends Error {}
 
 /**
- * What a sentence is about: an integrity error, another reason for which results may be missing, or neither. Those of one
+ * Subject of a sentence: an integrity error, another reason for which results may be missing, or neither. Those of one
  * kind leave room for those of the others.
  */
 type NoteKind = 'error' | 'issue' | 'note';
@@ -108,7 +108,7 @@ async function sendExport(
     options.onBytes(count, stored);
     if (performance.now() - begun > timeMs) throw new ExportTimeout();
   };
-  // What the log itself never had, or has no more, makes no export incomplete.
+  // An export is complete without the refusals of which the log never had a record.
   const onUndecided = (reason: Undecided, requests: number): void => {
     if (reason !== 'leftOut') notes.undecided.add(reason, requests);
   };

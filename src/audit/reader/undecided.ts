@@ -18,7 +18,7 @@ const CLAUSES = {
 /** Why the log does not say whether a request matches. */
 export type Undecided = keyof typeof CLAUSES;
 
-/** What a search for an identifier says then. */
+/** Clause of a search for an identifier while none is recorded. */
 export const NOT_RECORDED = 'no identifier is recorded now: audit.parameters is empty';
 
 /** Why a value may be among the parameters that cannot be read; undefined: all can. `byValue`: `audit.parameters`. */

@@ -305,7 +305,7 @@ export class CollectedFile {
     await file.datasync();
     this.#open = { ...this.#open, size: before + Buffer.byteLength(text) };
     if ((await this.#namedSize()) !== undefined) return true;
-    // Who moved the file may have copied or compressed it without these lines, and removed it.
+    // Another program may have compressed the moved file without these lines, and removed it.
     await file.truncate(before);
     return false;
   }

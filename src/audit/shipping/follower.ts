@@ -195,7 +195,7 @@ export class Follower<T> {
 
   /** Delivers the next unit, or waits for one; true: everything is delivered, and no more is to be. */
   async #step(): Promise<boolean> {
-    // What came while the source was reading is read once more at the end.
+    // Records that came while the source was reading are read once more at the end.
     const isLast = this.#isFinishing;
     this.#unit ??= await this.#deps.source.next(isLast);
     if (this.#unit === undefined) {

@@ -90,7 +90,7 @@ export class SinkSet {
   async #scan(): Promise<void> {
     const { directory, replica } = this.#options;
     const { signal } = this.#closing;
-    // What stays as it is, such as a broken link, is logged once.
+    // A reason that lasts, such as a broken link, is logged once.
     let logged = new Set<string>();
     while (!signal.aborted) {
       const found = new Set<string>();
