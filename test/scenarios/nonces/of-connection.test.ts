@@ -5,8 +5,16 @@ import { startUpstream } from '../../support/scripted-upstream.ts';
 const ROUNDS = 10;
 const CROWD = 3;
 
+interface Form {
+  /** Of a nonce of another server. */
+  readonly says: string;
+  readonly qop: string;
+  /** Milliseconds until it responds. */
+  readonly ms?: number;
+}
+
 /** An upstream of several servers behind one address: each has nonces of its own, and a connection leads to one of them. */
-async function startServers(count: number, { says, qop }: { readonly says: string; readonly qop: string }) {
+async function startServers(count: number, { says, qop, ms = 0 }: Form) {
   const serverOf = new WeakMap<object, number>();
   let connections = 0;
   let nonces = 0;
@@ -20,12 +28,13 @@ async function startServers(count: number, { says, qop }: { readonly says: strin
       const challenge = `Digest realm="r", nonce="${server}-${nonces}"${qop}${stale}`;
       res.writeHead(401, { 'www-authenticate': challenge });
     }
-    res.end();
+    setTimeout(() => res.end(), ms);
   });
 }
 
 test.each([
   ['a plain 401, as Spring Security', { says: ', stale="false"', qop: '' }],
+  ['a plain 401, after 120 ms', { says: ', stale="false"', qop: '', ms: 120 }],
   ['a plain 401 and qop', { says: '', qop: ', qop="auth"' }],
   ['stale', { says: ', stale=true', qop: ', qop="auth"' }],
 ])(
