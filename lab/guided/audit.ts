@@ -7,7 +7,8 @@ import { headOf, linesOf } from '../../src/audit/line.ts';
 import { leavesOf } from '../../src/audit/merkle.ts';
 import { cursorOf, parseCursor } from '../../src/audit/reader/newest-first.ts';
 import { SealedBatches } from '../../src/audit/reader/sealed-batches.ts';
-import { sealedBlocks, searchedSegments } from '../../src/audit/reader/sealed-blocks.ts';
+import { sealedBlocks } from '../../src/audit/reader/sealed-blocks.ts';
+import { searchedSegments } from '../../src/audit/reader/searched-segments.ts';
 import { type Verified, verify } from '../../src/audit/reader/verify.ts';
 import {
   formatHead,

@@ -1,7 +1,8 @@
 import { join } from 'node:path';
 import { headOf, linesOf } from '../line.ts';
 import { segmentsToRead } from './newest-first.ts';
-import { type ReadOptions, type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
+import { type SealedBlock, sealedBlocks } from './sealed-blocks.ts';
+import type { ReadOptions } from './searched-segments.ts';
 
 export interface LastSeenOptions extends ReadOptions {
   /** Ids of clients, with the names of their API keys as the log has them. */

@@ -2,15 +2,11 @@ import { z } from 'zod';
 import { parseJson } from '../../base/json.ts';
 import { LONGEST_NAME } from '../replica-name.ts';
 import { foldersIn, MOST_SEQ } from '../segments/segment.ts';
+import { checkBeginning } from './log-beginning.ts';
 import { type Found, LATEST, type Query, timeOf } from './query.ts';
-import {
-  checkBeginning,
-  type ReadOptions,
-  type SearchedSegment,
-  sealedBlocks,
-  searchedSegments,
-} from './sealed-blocks.ts';
+import { sealedBlocks } from './sealed-blocks.ts';
 import { SearchJoin, type SearchOptions } from './search.ts';
+import { type ReadOptions, type SearchedSegment, searchedSegments } from './searched-segments.ts';
 
 export interface PageOptions extends SearchOptions {
   /** Results of one page at most. */

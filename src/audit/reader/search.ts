@@ -26,7 +26,8 @@ import {
   timeOf,
 } from './query.ts';
 import type { EventLine, OutcomeLine } from './results.ts';
-import { blocksOf, type ReadOptions, type SealedBlock } from './sealed-blocks.ts';
+import { blocksOf, type SealedBlock } from './sealed-blocks.ts';
+import type { ReadOptions } from './searched-segments.ts';
 import type { Undecided } from './undecided.ts';
 
 const ACCESS_START = '"access":';

@@ -3,8 +3,8 @@ import { count } from '../../base/units.ts';
 import { isPseudonym } from '../pseudonym.ts';
 import { csvLine, type FoundRequest, type Query } from './query.ts';
 import type { AccessLine, UsageCounts, UsageDay, UsageRow } from './results.ts';
-import type { ReadOptions } from './sealed-blocks.ts';
 import { type SearchOptions, search } from './search.ts';
+import type { ReadOptions } from './searched-segments.ts';
 
 /** The fields by which usage is grouped. */
 export const USAGE_FIELDS = [
