@@ -187,6 +187,11 @@ end:
        NEXT == RESET_BY_DUE && SUBJECT != in_use ->
        forget(SUBJECT); advance(0)
      }
+  /* An attempt that is due is left to a client's request. */
+  :: atomic {
+       NEXT == RESET_BY_AGE && is_admitted && refused[SUBJECT] ->
+       is_admitted = false; forget(SUBJECT); advance(0)
+     }
 
   /* A version takes over after the one in use was refused, or after a trial. */
   :: atomic {

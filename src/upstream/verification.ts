@@ -91,6 +91,9 @@ async function askInTurn<V>(
 /** The longest that a request waits for others that find out about a credential, in milliseconds. */
 export const PATIENCE_MS = 10_000;
 
+/** So long after a refusal, in milliseconds, a client's request tests the version again, as after a start. */
+const FORGOTTEN_MS = 15 * 60_000;
+
 /** A client's request under way. */
 export interface Sending {
   readonly request: UpstreamRequest;
@@ -226,7 +229,8 @@ export class Verifier {
 
   /**
    * Every version is refused: if an attempt is due, the gateway asks with a request of its own, since that of a client
-   * may be refused for its target.
+   * may be refused for its target. Now and then it leaves the attempt to this request: the account may not be allowed to
+   * use the gateway's own target.
    * @throws GatewayError `upstream-credential-refused`
    */
   async tryRefused(call: Sending): Promise<void> {
@@ -235,6 +239,7 @@ export class Verifier {
     const version = versions.all[this.#admitted % versions.all.length] ?? versions.inUse;
     this.#admitted += 1;
     versions.note('admitted', [version], { count: circuit.perMinute, at });
+    if (at - version.refusedAt >= FORGOTTEN_MS) return versions.reset(version, 'age');
     const { target } = call.request;
     await this.#leadOrFollow(version, call, async (cancellation) => {
       const reply = await questions.probe(version, target, cancellation);

@@ -22,7 +22,7 @@ type RefusedBy = 'verdict' | 'reply' | 'trial' | 'test';
 type PromotedBy = 'verdict' | 'accepted' | 'trial' | 'operator';
 
 /** Why nothing is known of a version from now on. */
-type ResetBy = 'verdict' | 'reply' | 'failure' | 'operator' | 'offer' | 'other-process' | 'due';
+type ResetBy = 'verdict' | 'reply' | 'failure' | 'operator' | 'offer' | 'other-process' | 'due' | 'age';
 
 /** State in the rotation; `refused`: rejected there, or the upstream refuses it now. */
 export type VersionState = Exclude<RotationState, 'rejected'> | 'refused';

@@ -863,7 +863,7 @@ describe('a refusal', () => {
     scene.replies.push(first.reply, challenge('n3'), challenge('n4'));
     const outcome = scene.send();
     await first.came;
-    scene.health.refuse(scene.health.attempt());
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
     first.release();
     expect(await outcome).toBe(REFUSED);
     expect(scene.sent.slice(1)).toEqual(['HEAD /x', 'HEAD /x n3:1']);

@@ -1,4 +1,4 @@
-import { expect, test } from '@jest/globals';
+import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { until } from '../support/until.ts';
@@ -10,14 +10,14 @@ const CLIENTS = 20;
 const STEP_MS = 6_000;
 
 /** An upstream that responds so to authenticated attempts, the first of which is 1, and what it counted. */
-async function upstream(statusOf: (attempt: number) => number) {
+async function upstream(statusOf: (attempt: number, target: string) => number) {
   const seen = { attempts: 0, refused: 0 };
   let issued = 0;
   const origin = await listen((req, res) => {
     let status = 401;
     if (req.headers.authorization !== undefined) {
       seen.attempts += 1;
-      status = statusOf(seen.attempts);
+      status = statusOf(seen.attempts, req.url ?? '');
       if (status === 401) seen.refused += 1;
     }
     issued += 1;
@@ -87,4 +87,26 @@ test('a process that met a lock-out learns from another one that it has ended', 
   const now = scene.clock.now();
   scene.clock.now = () => now;
   await until(async () => (await scene.send()) === 200);
+});
+
+describe('when the account may not use the target of the questions', () => {
+  const MINUTE_MS = 60_000;
+  const REFUSED = 'upstream-credential-refused';
+
+  test('a forbidden first request shuts the credential out for a quarter of an hour at most', async () => {
+    const { seen, scene } = await upstream((_, target) => (target === '/mine' ? 200 : 401));
+    const mine = { target: '/mine', method: 'POST' };
+    expect(await scene.send({ target: '/forbidden' })).toBe(REFUSED);
+    scene.clock.ahead += 14 * MINUTE_MS;
+    expect(await scene.send(mine)).toBe(REFUSED);
+    scene.clock.ahead += MINUTE_MS;
+    expect([await scene.send(mine), await scene.send(mine)]).toEqual([200, 200]);
+    expect(seen.refused).toBe(3);
+  });
+
+  test('a wrong password costs no more attempts for that', async () => {
+    const { seen, scene } = await upstream(() => 401);
+    expect(await crowds(scene, 62 * MINUTE_MS)).toEqual(Array(CLIENTS).fill(REFUSED));
+    expect(seen.refused).toBeLessThanOrEqual(2 * 62);
+  });
 });
