@@ -1,7 +1,8 @@
-import { cpuUsage, memoryUsage, pid, uptime } from 'node:process';
+import { cpuUsage, memoryUsage, pid, resourceUsage, uptime } from 'node:process';
 import { z } from 'zod';
 import type { Audit, RecentRecord } from '../audit/audit.ts';
 import type { Clock } from '../base/clock.ts';
+import { errorCode } from '../base/error-code.ts';
 import { getOrInsert } from '../base/maps.ts';
 import type { NoncePool } from '../challenges/pool.ts';
 import type { Config } from '../config/schema.ts';
@@ -75,10 +76,20 @@ function processView(
     stage,
     serves,
     startedAt: Math.round(Date.now() - uptime() * 1000),
-    memory: memoryUsage.rss(),
+    memory: residentMemory(),
     cpuSeconds: Math.round((user + system) / 10_000) / 100,
     connections: listeners.reduce((sum, { connections }) => sum + connections, 0),
   };
+}
+
+/** Returns the resident memory in bytes; where there is no /proc, as in a chroot, the most that it has been. */
+function residentMemory(): number {
+  try {
+    return memoryUsage.rss();
+  } catch (error) {
+    if (errorCode(error) === '') throw error;
+    return resourceUsage().maxRSS * 1024;
+  }
 }
 
 function listenerView({ name, tls, connections }: Listener): ListenerView {

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { Tracing } from '../../src/tracing/tracing.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { basic } from '../support/client-call.ts';
@@ -63,6 +63,16 @@ describe('the log', () => {
       expect.objectContaining({ level: 'debug', code: 'no-deployment', requestId: 'c-request' }),
     ]);
   });
+});
+
+test('health and metrics need no /proc, without which Node.js does not tell the memory', async () => {
+  const { gateway } = await startScene({});
+  const read = jest.spyOn(process.memoryUsage, 'rss').mockImplementation(() => {
+    throw Object.assign(new Error('uv_resident_set_memory'), { code: 'ENOENT' });
+  });
+  closing.push(() => read.mockRestore());
+  expect((await fetch(`${gateway.control}/readyz`)).status).toBe(200);
+  expect((await fetch(`${gateway.control}/metrics`)).status).toBe(200);
 });
 
 describe('the metrics', () => {
