@@ -194,9 +194,11 @@ async function readText(file: string, trust?: FileTrust): Promise<ReadText> {
   let changedAt: number;
   try {
     await using handle = await open(file);
-    const { mode, mtimeMs } = await handle.stat();
-    changedAt = mtimeMs;
-    if (trust !== undefined && (mode & OTHERS_WRITE) !== 0) throw refused(file, WRITABLE);
+    const stats = await handle.stat();
+    changedAt = stats.mtimeMs;
+    // The name of a folder is a mistake, which reading reports: its permissions may be right.
+    const othersWrite = !stats.isDirectory() && (stats.mode & OTHERS_WRITE) !== 0;
+    if (trust !== undefined && othersWrite) throw refused(file, WRITABLE);
     bytes = await readUpTo(handle, MAX_BYTES);
   } catch (error) {
     throw unreadable(file, error);

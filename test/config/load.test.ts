@@ -7,7 +7,7 @@ import { Network } from '../../src/base/network.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { knownKeys } from '../../src/config/cross-check.ts';
 import { credentialsOf } from '../../src/config/deployment.ts';
-import { loadConfig, loadSettings } from '../../src/config/load.ts';
+import { loadConfig, loadLocated, loadSettings } from '../../src/config/load.ts';
 import { configSchema } from '../../src/config/section-issues.ts';
 import { simulatorSettings } from '../../src/simulator/settings.ts';
 import { parseConfig } from '../support/parsed-config.ts';
@@ -383,10 +383,11 @@ describe('a file', () => {
     expect(message).toContain(`is behind the folder ${closed}, which this user may not search: give`);
   });
 
-  test('that is a folder is an issue', async () => {
-    expect(await failure(folder)).toBe(
-      `ConfigError: ${folder}:1:1 (file): is a folder: name the file in it with --config`,
-    );
+  test('that is a folder is an issue, whoever can write to it', async () => {
+    const message = `${folder}:1:1 (file): is a folder: name the file in it with --config`;
+    expect(await failure(folder)).toBe(`ConfigError: ${message}`);
+    await chmod(folder, 0o777);
+    await expect(loadLocated(folder, {})).rejects.toThrow(message);
   });
 
   test('that is too large, or has no end, is an issue', async () => {
