@@ -1,4 +1,6 @@
+import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
+import type { z } from 'zod';
 import { loadSettings } from '../config/load.ts';
 import { defaultSettings, demoPorts, simulatorSettings } from '../simulator/settings.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
@@ -19,13 +21,18 @@ export function registerSimulate(program: Command, run: Run): void {
 
 async function simulate(io: Io, { config }: { config?: string }): Promise<void> {
   const simulator = await startSimulator(
-    config === undefined
-      ? defaultSettings(demoPorts)
-      : await (await loadSettings(config, simulatorSettings)).settings,
+    config === undefined ? defaultSettings(demoPorts) : await settingsIn(config),
   );
   await print(io, tableText(addressRows(simulator)));
   await shutdownSignal();
   await simulator.close();
+}
+
+/** Reads the settings in a file, to whose folder its file names are relative. */
+async function settingsIn(file: string): Promise<z.output<typeof simulatorSettings>> {
+  const { settings } = await loadSettings(file, simulatorSettings);
+  const { caFile } = settings;
+  return caFile === undefined ? settings : { ...settings, caFile: resolve(dirname(file), caFile) };
 }
 
 /** Returns the addresses of the simulator: program, port, URL. */

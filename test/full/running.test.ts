@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { open, writeFile } from 'node:fs/promises';
+import { open, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
 import { afterEach, expect, test } from '@jest/globals';
@@ -67,13 +67,15 @@ test('demo shows restricted content for a plain request of each operation, and g
   expect(await exitOf(demo)).toBe(0);
 });
 
-test('simulate runs alone and tells where', async () => {
+test('simulate runs alone, tells where, and writes its authority beside its settings', async () => {
   const folder = await makeFolder();
   const file = join(folder, 'simulator.yaml');
-  await writeFile(file, 'deployments:\n  a: { kind: abstracts, family: abstracts, plaintext: true }\n');
+  const deployments = 'deployments:\n  a: { kind: abstracts, family: abstracts, plaintext: true }\n';
+  await writeFile(file, `caFile: ca.pem\n${deployments}`);
   const simulate = run('simulate', '--config', file);
   const origin = await told(simulate.stdout, /a +(http:\S+)/);
   expect((await fetch(origin)).status).toBe(401);
+  expect(await readFile(join(folder, 'ca.pem'), 'utf8')).toContain('BEGIN CERTIFICATE');
   simulate.child.kill('SIGTERM');
   expect(await exitOf(simulate)).toBe(0);
 
