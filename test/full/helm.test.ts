@@ -597,6 +597,26 @@ describe('refused', () => {
       'autoscaling needs a target: autoscaling.cpu or autoscaling.requestsInFlight',
     ],
     [
+      'an autoscaler without a number of replicas',
+      { further: { autoscaling: { enabled: true, minReplicas: 3, maxReplicas: 2 } } },
+      'autoscaling.minReplicas is more than autoscaling.maxReplicas',
+    ],
+    [
+      'a policy for traffic from outside, to which a Service is closed',
+      { further: { service: { externalTrafficPolicy: 'Local' } } },
+      'externalTrafficPolicy is for a Service of the type LoadBalancer or NodePort',
+    ],
+    [
+      'such a policy of a further Service',
+      {
+        further: {
+          config: { listen: [{ port: 8080 }, { port: 8443 }] },
+          furtherServices: [{ port: 443, externalTrafficPolicy: 'Local' }],
+        },
+      },
+      'externalTrafficPolicy is for a Service of the type LoadBalancer or NodePort',
+    ],
+    [
       'a monitor without a token',
       { further: { podMonitor: { enabled: true } } },
       'podMonitor.token.secretName: the Secret with the token',
