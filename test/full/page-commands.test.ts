@@ -105,7 +105,9 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
     'export OTEL_EXPORTER_OTLP_ENDPOINT=http://collector.internal:4318': {
       test: 'test/full/package.test.ts',
     },
-    'npx digest-gateway serve --config gateway.yaml': { test: 'test/full/package.test.ts' },
+    'node_modules/.bin/digest-gateway serve --config gateway.yaml': {
+      test: 'test/full/package.test.ts',
+    },
   },
   'docs/operate/rotation.md': {
     'curl -X POST -H "Authorization: Bearer $TOKEN" http://127.0.0.1:8081/api/credentials/NAME/promote': {
