@@ -28,6 +28,8 @@ export const logOptions = {
 interface LogTarget {
   readonly fd?: number;
   readonly isTTY?: boolean;
+  /** Of a terminal: NO_COLOR and TERM may say that it has none. */
+  hasColors?(): boolean;
   /** The handle of Node.js, which a stream to a pipe or socket has. */
   readonly _handle?: { readonly setBlocking?: (isBlocking: boolean) => unknown } | null;
   write(text: string): unknown;
@@ -40,15 +42,15 @@ interface LogTarget {
 export function createLog(target: LogTarget, base: Readonly<Record<string, unknown>> = {}): Log {
   const options = { ...logOptions, base: { ...base } };
   const stream = target.fd === undefined ? target : synchronous(target.fd, target);
-  const log = pino(options, target.isTTY === true ? readable(stream) : stream);
+  const log = pino(options, target.isTTY === true ? readable(stream, target.hasColors?.() === true) : stream);
   if ('on' in stream) logDropped(stream, log);
   return log;
 }
 
-function readable(stream: LogTarget): LogTarget {
+function readable(stream: LogTarget, colorize: boolean): LogTarget {
   // Loaded here, because only a terminal needs it.
   const { prettyFactory }: typeof import('pino-pretty') = require('pino-pretty');
-  const format = prettyFactory({ colorize: true, translateTime: 'SYS:HH:MM:ss.l' });
+  const format = prettyFactory({ colorize, translateTime: 'SYS:HH:MM:ss.l' });
   return { write: (line: string) => void stream.write(format(JSON.parse(line, plain))) };
 }
 

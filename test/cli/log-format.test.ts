@@ -93,3 +93,9 @@ test('on a terminal, the error of a start has the form of the other lines', asyn
     /^\[\d\d:\d\d:\d\d\.\d{3}\].*ERROR.*\/missing\.yaml:1:1 \(file\): there is no such file/,
   );
 });
+
+test('on a terminal, NO_COLOR leaves the colours out', async () => {
+  const uncoloured = `env -u FORCE_COLOR NO_COLOR=1 ${process.execPath}`;
+  const { screen } = await onTerminal(`${uncoloured} ${PROGRAM} serve --config /missing.yaml`);
+  expect(screen).toMatch(/^\[[\d:.]+\] ERROR: \/missing\.yaml:1:1 \(file\): there is no such file/);
+});
