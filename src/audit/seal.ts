@@ -45,7 +45,9 @@ export interface Head {
 export const GENESIS = '';
 
 export const SEAL_START = '{"seal":';
-const SHAPE = /^\{"seal":\[(\d{1,15}),(\d{1,15})\],"(sha256|leaves)":"([\w-]{43})","hmac":"([\w-]{43})"\}$/;
+// A number has one spelling: the seal itself is under no other one.
+const SHAPE =
+  /^\{"seal":\[([1-9]\d{0,14}),(0|[1-9]\d{0,14})\],"(sha256|leaves)":"([\w-]{43})","hmac":"([\w-]{43})"\}$/;
 
 /** Makes the seal for the lines of a batch, given as their bytes or as their leaf hashes. */
 export function sealFor(

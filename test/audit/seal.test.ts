@@ -68,6 +68,14 @@ test('a seal over no line covers none', () => {
   }
 });
 
+test.each(['[07,8]', '[7,08]', '[7,8.0]', '[+7,8]', '[0,8]'])(
+  'a seal with the numbers %s is none',
+  (numbers) => {
+    const line = sealLine(sealFor(key, chain, RANGE, lines)).trimEnd();
+    expect(parseSeal(line.replace('[7,8]', numbers))).toBeUndefined();
+  },
+);
+
 test.each(['sha512', 'LEAVES', ''])('a seal with a digest named %j is none', (form) => {
   const line = sealLine(sealFor(key, chain, RANGE, lines)).trimEnd();
   expect(parseSeal(line.replace('sha256', form))).toBeUndefined();
