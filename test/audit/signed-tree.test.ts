@@ -1,6 +1,7 @@
-import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
+import { afterEach, beforeEach, describe, expect, jest, test } from '@jest/globals';
 import { parseCheckpoint } from '../../src/audit/checkpoint.ts';
 import { SignedTree } from '../../src/audit/journal/signed-tree.ts';
+import { lineEnds } from '../../src/audit/line.ts';
 import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
 import { REPLICA } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
@@ -21,16 +22,22 @@ function treeAfter(records = 0) {
   for (const leaf of leavesOf(Buffer.from('earlier\n'.repeat(records)))) tree.add(leaf);
   const signed = new SignedTree(key, REPLICA, { first: 7, tree });
   /** So many records come into the file; returns the number of those under the head that followed them. */
-  const write = (count: number): number | undefined => {
+  const write = (count: number, ...at: number[]): number | undefined => {
     const extended = signed.extended(leavesOf(Buffer.from('record\n'.repeat(count))));
-    const checkpoint = signed.headOf(extended);
+    const checkpoint = headOf(extended, ...at);
     signed.commit(extended, checkpoint);
     return parseCheckpoint(checkpoint ?? '')?.size;
+  };
+  /** The head of a tree whose newest records have these times. */
+  const headOf = (tree: MerkleTree, ...at: number[]): string | undefined => {
+    const records = at.map((ms) => `{"seq":1,"time":"${new Date(ms).toISOString()}","kind":"access"}\n`);
+    const bytes = Buffer.from(records.join(''));
+    return signed.headOf(tree, bytes, lineEnds(bytes));
   };
   const pass = (ms: number): void => {
     jest.advanceTimersByTime(ms);
   };
-  return { signed, write, pass };
+  return { signed, write, headOf, pass };
 }
 
 test('a tree without records has nothing to sign', () => {
@@ -71,9 +78,9 @@ test('further records are signed a second after the last head, and it is known s
 });
 
 test('a record that wants a head gets one at once, also if one of a batch before it is being written', () => {
-  const { signed, write } = treeAfter();
+  const { signed, write, headOf } = treeAfter();
   const batch = signed.extended(leavesOf(Buffer.from('record\n')));
-  const head = signed.headOf(batch);
+  const head = headOf(batch);
   signed.signWith(8);
   signed.commit(batch, head);
   expect([write(1), write(1)]).toEqual([2, undefined]);
@@ -95,4 +102,28 @@ test('a batch that could not be written leaves the tree as it was', () => {
   const before = signed.logTree.tree.root;
   signed.extended(leavesOf(Buffer.from('record\n')));
   expect([signed.logTree.tree.size, signed.logTree.tree.root]).toEqual([1, before]);
+});
+
+describe.each([-3_600_000, 3_600_000])('records behind a clock that was set by %i ms', (ms) => {
+  const NOW = Date.parse('2026-03-01T00:00:00Z');
+
+  test('are signed at once, as are those that got their time before and are written after a head', () => {
+    const { signed, write } = treeAfter();
+    expect([write(1, NOW), write(1, NOW + 1), signed.isDue]).toEqual([1, undefined, false]);
+    expect([write(1, NOW + ms), write(1, NOW + ms)]).toEqual([3, undefined]);
+    expect([write(2, NOW + 2, NOW + ms), write(1, NOW + ms), signed.isDue]).toEqual([6, undefined, false]);
+  });
+
+  test('want a head until one is in the file', () => {
+    const { signed, write, headOf } = treeAfter();
+    write(1, NOW);
+    write(1, NOW);
+    const lost = headOf(signed.extended(leavesOf(Buffer.from('record\n'))), NOW + ms);
+    expect([lost !== undefined, signed.isDue, write(1, NOW + ms), signed.isDue]).toEqual([
+      true,
+      true,
+      3,
+      false,
+    ]);
+  });
 });

@@ -180,7 +180,7 @@ export class ChainWriter {
   ): { readonly text: string; readonly end: ChainEnd } {
     const leaves = this.#leavesOf(bytes, ends);
     const tree = leaves && this.#tree?.extended(leaves, before.tree);
-    const checkpoint = tree && this.#tree?.headOf(tree);
+    const checkpoint = tree && this.#tree?.headOf(tree, bytes, ends);
     const headLine = checkpoint === undefined ? '' : checkpointLine(checkpoint);
     const covered = leaves === undefined ? bytes : [...leaves, ...leavesOf(Buffer.from(headLine))];
     const seal = this.#seal(range, covered, before.previous);
