@@ -156,6 +156,8 @@ const table = {
   'tree-restarted': {
     cause:
       'A tree of signed heads ends and another one begins: the gateway found the log altered at its start, or could not check it.',
+    remedy:
+      'If that start had another key of the seals, and another signing key or a killed process before it, check the log with all keys of the seals (`--config`, `--key`). Otherwise as for every integrity error.',
     message: ({ first, unsigned }: { first: number; unsigned: number }) =>
       `begins a new tree with record ${first}; ${unsigned} records before it are under no signed head`,
   },

@@ -14,6 +14,7 @@ import {
   recordsIn,
   useFolders,
 } from '../support/audit-log.ts';
+import { newSigningKey } from '../support/signing-key.ts';
 
 const folder = useFolders();
 const SEGMENT = '000000000001.jsonl';
@@ -208,6 +209,23 @@ describe('at the start', () => {
     const told = logged.filter(({ level }) => Number(level) > 30);
     expect(told).toMatchObject([{ level: 40, segment: SEGMENT, msg }]);
     expect(audit.integrityError).toBeUndefined();
+  });
+
+  test('signed heads that begin anew, since no key could check those before, are told', async () => {
+    const directory = await folder();
+    const start = (fill: string) =>
+      openTestAudit(directory, { key: new Secret(fill.repeat(64)), signingKey: newSigningKey().secret });
+    const { audit } = await start('e');
+    await audit.close('stop');
+    const next = await start('f');
+    await next.audit.close();
+    expect(next.logged).toContainEqual(
+      expect.objectContaining({
+        level: 40,
+        first: 2,
+        msg: 'audit log was sealed with another key; that part was not checked, and signed heads begin anew',
+      }),
+    );
   });
 
   test('a part under another key is told', async () => {

@@ -324,7 +324,7 @@ class FileAudit implements Audit {
   }
 
   #recordRecovery(recovered: Recovered): Promise<unknown> {
-    const { nextSeq, setAside, damaged, otherKey, otherSigner, unsigned } = recovered;
+    const { nextSeq, setAside, damaged, otherKey, otherSigner, unsigned, tree } = recovered;
     const { log, chain } = this.#deps;
     const written: Promise<boolean>[] = [];
     if (this.#deps.isBegunAnew) {
@@ -339,7 +339,10 @@ class FileAudit implements Audit {
       log.error({ segment, line, error: kind, message }, 'the audit log was changed: run audit verify');
     }
     if (otherKey !== undefined) {
-      log.info({ before: otherKey }, 'audit log was sealed with another key; that part was not checked');
+      const msg = 'audit log was sealed with another key; that part was not checked';
+      const isUnproven = this.#options.signingKey !== undefined && tree === undefined;
+      if (isUnproven) log.warn({ before: otherKey, first: nextSeq }, `${msg}, and signed heads begin anew`);
+      else log.info({ before: otherKey }, msg);
     }
     if (otherSigner) written.push(this.adminWritten('signing-key-changed', {}));
     if (unsigned > 0) {
