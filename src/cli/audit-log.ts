@@ -161,10 +161,14 @@ export type OpenedLog = Awaited<ReturnType<typeof openLog>>;
 
 /**
  * Opens the log that a configuration names, or a part of it; `options` are those of its readers.
- * @throws ConfigError; CommandError if there is no such replica
+ * @throws ConfigError; CommandError if there is no such replica, or no time in that part
  */
 export async function openLog(io: Io, given: LogOptions) {
   const { config, key, replica, from, to, asRecorded, shown } = given;
+  // That nothing is found there would read as an answer.
+  if (from !== undefined && to !== undefined && from >= to) {
+    throw new CommandError(2, `--from begins at ${from}, and --to ends at ${to}: no time lies between them`);
+  }
   const section = await openAuditConfig(io, config, key);
   const { directory, keys } = section;
   await requireReplica(directory, replica);

@@ -140,6 +140,10 @@ export function readUsage(parameters: unknown) {
 }
 
 function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
+  if (from !== undefined && to !== undefined && from > to) {
+    const message = `The parameter from begins at ${from}, and to ends at ${to}: no time lies between them.`;
+    throw new ParameterError(message, ['from', 'to']);
+  }
   const query: Query = {
     ...given,
     since: from,

@@ -163,6 +163,10 @@ describe('audit search', () => {
     [['--from', '2026-04-31T08:00'], /--from.*2026-04-31T08:00/],
     [['--from', '2026-13'], /--from.*2026-13/],
     [['--from', '2d  ago'], /--from.*2d {2}ago/],
+    [
+      ['--from', '2026-04', '--to', '2026-03'],
+      /--from begins at 2026-04-01T\S+, and --to ends at 2026-04-01T.*: no time lies between/,
+    ],
     [['--from', '2w ago'], /--from.*2w ago/],
     [['--address', '192.0.2'], /--address.*192\.0\.2/],
     [['--replica', 'r1@0'], /--replica.*r1@0/],
