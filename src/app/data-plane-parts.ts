@@ -145,7 +145,10 @@ function tellRejections(
     const which = `${kind} ${reason}`;
     if (logged.has(which)) return;
     logged.add(which);
-    log.warn({ kind, reason }, 'value in Redis rejected and removed; no gateway with these keys wrote it');
+    log.warn(
+      { kind, reason },
+      'value in Redis rejected and removed; no gateway with these keys wrote it, unless a clock was set',
+    );
   };
 }
 

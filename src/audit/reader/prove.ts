@@ -110,7 +110,7 @@ async function proofOf(directory: string, { folder, seq, segments, at }: Placed)
   }
   if (path.signed !== undefined) return path.signed;
   throw new NotProvableError(
-    `no signed head covers record ${seq} of ${folder}: try again a second later, or run audit verify`,
+    `no signed head covers record ${seq} of ${folder}: try again a second later if audit.signingKeyFile is set, or run audit verify`,
   );
 }
 
