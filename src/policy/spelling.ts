@@ -7,6 +7,16 @@
 const ENCODED = /%(?:25)*(?:u([\da-f]{4})|([\da-f]{2}))/gi;
 /** UTF-8 of ASCII characters in two or three bytes (RFC 3629 §3 forbids it), as Latin-1. */
 const OVERLONG = /[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]/g;
+/** The same in four to six bytes, which RFC 2279 had. */
+const LONGER = /(?:\xf0\x80|\xf8\x80\x80|\xfc\x80\x80\x80)[\x80\x81][\x80-\xbf]/g;
+const HIGH_BYTES = /[\x80-\xff]+/g;
+/** Windows makes a slash or a backslash of them (best fit). */
+const SLASHES = /[\u2044\u2215\u2216]/g;
+/**
+ * URL parsers drop tabs and line ends (WHATWG URL §4.4, Python's urllib.parse), others control characters around a name,
+ * and Bottle bytes that are no UTF-8.
+ */
+const DROPPED = /(?!\0)[\p{Cc}\ufffd]/gu;
 /** Maximum decoding passes: encodings can be nested (%%32e), and each pass removes one level. */
 const PASSES = 3;
 
@@ -111,6 +121,18 @@ function segmentsOf(text: string): string[] {
  * a host at its start. Undefined: too many, since it depends on the server where the host ends.
  */
 export function lenientReadings(path: string): readonly string[] | undefined {
+  const readings = withLossyReading(path).map(hostReadings);
+  return readings.every((each) => each !== undefined) ? readings.flat() : undefined;
+}
+
+/** Returns the path, and what is left of it at servers that drop characters; if they drop none, both are read alike. */
+function withLossyReading(path: string): string[] {
+  if (!MAY_LEAD_UP.test(path)) return [path];
+  const text = decodeAll(path).replace(LONGER, fromOverlong).replace(HIGH_BYTES, fromUtf8);
+  return [path, text.replace(SLASHES, '/').replace(DROPPED, '')];
+}
+
+function hostReadings(path: string): readonly string[] | undefined {
   const folded = foldPath(path);
   if (!mayBeginWithHost(path)) return [folded];
   const rest = withoutHost(path);
@@ -172,7 +194,10 @@ function bareName(name: string): string {
  * merges slashes. A path whose segments depend on who decodes it stays in none: each `..` could remove another one.
  */
 export function staysWithin(path: string, folder: string): boolean {
-  if (!MAY_LEAD_UP.test(path)) return true;
+  return !MAY_LEAD_UP.test(path) || withLossyReading(path).every((each) => neverLeaves(each, folder));
+}
+
+function neverLeaves(path: string, folder: string): boolean {
   const lenient = foldCase(decodeAll(path)).replaceAll('\\', '/').split('/').map(lenientKind);
   if (!lenient.includes('..')) return true;
   const plain = path.split('/').map(plainKind);
@@ -207,7 +232,7 @@ function lenientKind(segment: string): string {
 /** True if no server takes a decoded segment for more than one name, or for one of the folder above. */
 export function isSingleName(segment: string): boolean {
   const folded = foldCase(segment);
-  return lenientKind(folded) === 'name' && !/[/\\]/.test(folded);
+  return lenientKind(folded) === 'name' && !/[/\\]/.test(folded) && segment.search(SLASHES) === -1;
 }
 
 function withoutDotSegments(path: string): string {
@@ -225,8 +250,8 @@ function withoutDotSegments(path: string): string {
  */
 function foldCase(text: string): string {
   if (ASCII.test(text)) return text.toLowerCase();
-  const read = text.replace(/[\x80-\xff]+/g, (bytes) => {
-    const decoded = Buffer.from(bytes, 'latin1').toString('utf8');
+  const read = text.replace(HIGH_BYTES, (bytes) => {
+    const decoded = fromUtf8(bytes);
     return decoded.includes('\ufffd') ? bytes : decoded;
   });
   return read
@@ -244,8 +269,14 @@ function decodeAll(text: string): string {
       String.fromCharCode(Number.parseInt(wide ?? narrow ?? '', 16)),
     );
   }
-  return decoded.replaceAll('%', '').replace(OVERLONG, (bytes) => {
-    const [middle = 0, last = 0] = Array.from(bytes.slice(-2), (byte) => byte.charCodeAt(0));
-    return String.fromCharCode(((middle & 0x1f) << 6) | (last & 0x3f));
-  });
+  return decoded.replaceAll('%', '').replace(OVERLONG, fromOverlong);
+}
+
+function fromOverlong(bytes: string): string {
+  const [middle = 0, last = 0] = Array.from(bytes.slice(-2), (byte) => byte.charCodeAt(0));
+  return String.fromCharCode(((middle & 0x1f) << 6) | (last & 0x3f));
+}
+
+function fromUtf8(bytes: string): string {
+  return Buffer.from(bytes, 'latin1').toString('utf8');
 }
