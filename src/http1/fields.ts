@@ -175,6 +175,7 @@ export const ORIGIN_FIELDS = [
   'x-accel-expires',
   'x-accel-limit-rate',
   'x-accel-redirect',
+  'x-archive-files',
   'x-envoy-degraded',
   'x-envoy-immediate-health-check-fail',
   'x-envoy-overloaded',
@@ -185,5 +186,6 @@ export const ORIGIN_FIELDS = [
   'x-reproxy-file',
   'x-reproxy-url',
   'x-sendfile',
+  'x-sendfile2',
   'x-sendfile-temporary',
 ] as const;

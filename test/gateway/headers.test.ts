@@ -258,6 +258,7 @@ describe('to the client go', () => {
     'X-Accel-Expires',
     'X-Accel-Limit-Rate',
     'X-Accel-Redirect',
+    'X-Archive-Files',
     'X-Envoy-Degraded',
     'X-Envoy-Immediate-Health-Check-Fail',
     'X-Envoy-Overloaded',
@@ -265,6 +266,7 @@ describe('to the client go', () => {
     'X-LiteSpeed-Purge',
     'X-Sendfile-Temporary',
     'X-Sendfile',
+    'X-Sendfile2',
     'Secure-Session-Registration',
   ])('no %s: not in the head, not before it, not after it', (name) => {
     const raw = ['A', '1', name, 'x', 'B', '2', name.toLowerCase(), 'y'];
