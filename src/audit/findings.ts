@@ -1,3 +1,4 @@
+import { printable } from '../base/printable.ts';
 import { signatureFindings, timestampFindings, witnessFindings } from './head-findings.ts';
 import { searchFindings } from './search-findings.ts';
 
@@ -369,10 +370,10 @@ export function isNote({ kind, facts }: Finding): boolean {
   return 'note' in table[kind] || facts['known'] === true;
 }
 
-/** The finding as a line for people. */
+/** The finding as a line for people. Names of folders can be in it, which somebody else chose. */
 export function findingText({ replica, segment, line, kind, message }: PlacedFinding): string {
   const place = segment === '' ? replica : `${replica}/${segment}${line > 0 ? `:${line}` : ''}`;
-  return `${place}: ${message} [${kind}]`;
+  return printable(`${place}: ${message} [${kind}]`);
 }
 
 /** Returns every kind with its properties. */

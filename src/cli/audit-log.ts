@@ -8,6 +8,7 @@ import { processOf } from '../audit/replica-name.ts';
 import { foldersIn, segmentSizes } from '../audit/segments/segment.ts';
 import { BufferGc } from '../base/buffer-gc.ts';
 import { messageOf } from '../base/error-code.ts';
+import { printable } from '../base/printable.ts';
 import { capitalized } from '../base/units.ts';
 import { listNames } from '../config/cross-check.ts';
 import { ConfigError } from '../config/issues.ts';
@@ -38,7 +39,7 @@ export async function nothingFound(
   const after = from === undefined ? '' : ` from ${from}`;
   const before = to === undefined ? '' : ` before ${to}`;
   const end = predicate === '' ? '' : ` ${predicate}`;
-  return `nothing found: ${what} in ${directory} (${listNames(folders)})${after}${before}${end}`;
+  return `nothing found: ${what} in ${directory} (${printable(listNames(folders))})${after}${before}${end}`;
 }
 
 const MIB = 1024 * 1024;

@@ -44,7 +44,7 @@ test('names of files in the folder neither end a line nor change a terminal', as
   const { directory, config } = await place();
   const file = await written(directory);
   await writeFile(file, (await readFile(file, 'utf8')).replace('"seq":2', '"seq":7'));
-  const folderName = 'r2\u009b2J\n';
+  const folderName = 'r2\u009b2J\nlog: ok';
   await mkdir(join(directory, 'log', folderName));
   await writeFile(join(directory, 'log', REPLICA, '\x1b[2J\nlog: ok — 1 replica\x1b[8m.unsealed'), '');
   await writeFile(join(directory, 'log', folderName, '000000000001.jsonl'), 'x\n');
