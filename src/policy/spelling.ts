@@ -121,15 +121,17 @@ function segmentsOf(text: string): string[] {
  * a host at its start. Undefined: too many, since it depends on the server where the host ends.
  */
 export function lenientReadings(path: string): readonly string[] | undefined {
-  const readings = withLossyReading(path).map(hostReadings);
+  const readings = withLossyReadings(path).map(hostReadings);
   return readings.every((each) => each !== undefined) ? readings.flat() : undefined;
 }
 
-/** Returns the path, and what is left of it at servers that drop characters; if they drop none, both are read alike. */
-function withLossyReading(path: string): string[] {
+/** Returns the path, and what is left of it at servers that drop characters, and those that then look for the query. */
+function withLossyReadings(path: string): string[] {
   if (!MAY_LEAD_UP.test(path)) return [path];
   const text = decodeAll(path).replace(LONGER, fromOverlong).replace(HIGH_BYTES, fromUtf8);
-  return [path, text.replace(SLASHES, '/').replace(DROPPED, '')];
+  const left = text.replace(SLASHES, '/').replace(DROPPED, '');
+  const [start = ''] = left.split(/[?#]/, 1);
+  return start === left ? [path, left] : [path, left, start];
 }
 
 function hostReadings(path: string): readonly string[] | undefined {
@@ -194,7 +196,7 @@ function bareName(name: string): string {
  * merges slashes. A path whose segments depend on who decodes it stays in none: each `..` could remove another one.
  */
 export function staysWithin(path: string, folder: string): boolean {
-  return !MAY_LEAD_UP.test(path) || withLossyReading(path).every((each) => neverLeaves(each, folder));
+  return !MAY_LEAD_UP.test(path) || withLossyReadings(path).every((each) => neverLeaves(each, folder));
 }
 
 function neverLeaves(path: string, folder: string): boolean {
