@@ -214,6 +214,26 @@ test('the second person sees the proposal on the page Actions and confirms it th
   expect(pageErrors).toEqual([]);
 });
 
+test('why a proposal was not carried out stays on the page when the proposal is gone', async () => {
+  const { origin, person, proposals, decide } = await start();
+  const [otto, olga] = [await person('otto'), await person('olga')];
+  expect((await act(origin, DRAIN, otto)).status).toBe(202);
+  const [{ id } = {}] = await proposals(otto);
+  const { page } = await openPage({ width: 1400, scheme: 'light' });
+  const [name = '', value = ''] = (olga['cookie'] ?? '').split('=');
+  await page.context().addCookies([{ name, value, url: origin }]);
+  await page.route('**/confirm', async (route) => {
+    await decide('withdraw', id, otto);
+    await route.continue();
+  });
+  await page.goto(`${origin}/#/actions`);
+  await page.getByRole('button', { name: 'Confirm drain' }).click();
+  const result = page.getByRole('region', { name: 'Result of drain' });
+  await result.getByText(/^Failed: .*proposal/).waitFor();
+  await page.getByRole('article').waitFor({ state: 'detached' });
+  expect(await result.isVisible()).toBe(true);
+});
+
 /** Proposals of reloads, whose effects and records a test writes. */
 function bare() {
   const clock = { time: 0, now: () => clock.time };

@@ -1,10 +1,10 @@
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import type { ActionResultView, ProposalsView, ProposalView } from '../../action-view.ts';
-import { messageOf, post, useFetch } from '../api.ts';
+import { post, useFetch } from '../api.ts';
 import { moment } from '../format.ts';
 import { knownNames, snapshot } from '../live.ts';
-import { ActionButton, addResult, Results, useAllowed } from '../parts/action.tsx';
+import { ActionButton, addFailure, addResult, Results, useAllowed } from '../parts/action.tsx';
 import { CredentialActions } from '../parts/credentials.tsx';
 import { deploymentLink } from '../parts/links.tsx';
 import { Alert, Choice, Panel } from '../parts/panel.tsx';
@@ -106,12 +106,11 @@ interface ProposalProps {
 function Proposal({ proposal, onEnd }: ProposalProps) {
   const { id, action, effects, proposedBy, proposedAt, isOwn } = proposal;
   const [running, setRunning] = useState(false);
-  const [error, setError] = useState<string>();
   const send = (step: 'confirm' | 'withdraw'): void => {
     setRunning(true);
-    setError(undefined);
     post<ActionResultView>(`/api/actions/proposals/${id}/${step}`, {})
-      .then(addResult, (reason: unknown) => setError(messageOf(reason)))
+      // Not in this place, which goes with the proposal.
+      .then(addResult, (reason: unknown) => addFailure(action, reason))
       .finally(() => {
         setRunning(false);
         onEnd();
@@ -128,9 +127,6 @@ function Proposal({ proposal, onEnd }: ProposalProps) {
         ))}
       </ul>
       {isOwn && <p class="muted">Another operator has to confirm it.</p>}
-      <p role="alert" class="down">
-        {error}
-      </p>
       <div class="buttons">
         {!isOwn && (
           <button type="button" class="confirm" disabled={running} onClick={() => send('confirm')}>

@@ -78,7 +78,7 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
       (reason: unknown) => {
         setRunning(false);
         if (!closed.current.signal.aborted) setError(messageOf(reason));
-        else addResult({ action: body.action, result: messageOf(reason), notes: [] });
+        else addFailure(body.action, reason);
       },
     );
   };
@@ -114,6 +114,11 @@ function ConfirmDialog({ title, body, onClose }: ConfirmProps) {
 /** Shows a result on the page. */
 export function addResult(result: ActionResultView): void {
   results.value = [result, ...results.value].slice(0, KEPT);
+}
+
+/** Shows on the page why an action failed. */
+export function addFailure(action: PendingActionView['action'], reason: unknown): void {
+  addResult({ action, result: `Failed: ${messageOf(reason)}`, notes: [] });
 }
 
 /** The results of the actions of this page. Screen readers announce a new one. */
