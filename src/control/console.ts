@@ -149,7 +149,8 @@ class LiveStream {
       res.end('Too many consoles are open. Close one.\n');
       return;
     }
-    res.writeHead(200, { 'content-type': 'text/event-stream' });
+    // nginx would keep the events until they fill a buffer.
+    res.writeHead(200, { 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
     if (this.#viewers.size === 0) this.#start();
     res.write(event('audit', seesRecords(caller) ? this.#auditBefore() : []));
     this.#viewers.set(res, caller);

@@ -177,7 +177,8 @@ test('a console that is open when the gateway ends gets no more, though a tick i
     return promise;
   };
   control = await startControl({ console: { state } });
-  const { body } = await fetch(`${control.origin}/api/events`);
+  const { body, headers } = await fetch(`${control.origin}/api/events`);
+  expect(headers.get('x-accel-buffering')).toBe('no');
   await until(() => asked > 0);
   const ended = control.close();
   resolve({});
