@@ -16,10 +16,10 @@ export class ApiError extends Error {
 
 let isLeaving = false;
 
-/** Sends the reader to `/login`. */
+/** Sends the reader to `/login`, which keeps the page for afterwards. */
 export function signIn(): void {
   // A second navigation would abort the first one.
-  if (!isLeaving) location.assign('/login');
+  if (!isLeaving) location.assign(`/login${location.hash}`);
   isLeaving = true;
 }
 

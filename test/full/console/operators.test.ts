@@ -95,6 +95,30 @@ async function callback({ publicUrl }: Scene, headers: Record<string, string>, s
 }
 
 describe('a person who signs in at the provider', () => {
+  test('comes to the page of the address by which the console was opened; so does a token', async () => {
+    const scene = await start();
+    const { page } = await openPage({ width: 1000, scheme: 'light' });
+    const address = (name: string) => `${scene.publicUrl}/#/clients/${name}`;
+    await page.goto(address('archive'));
+    for (const token of ['wrong', TOKEN]) {
+      await page.getByLabel('Token of the control plane').fill(token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      if (token !== TOKEN) await page.getByText('That is not the token.').waitFor();
+    }
+    await page.waitForURL(address('archive'));
+    await page.getByRole('heading', { name: 'archive' }).waitFor();
+    // A session that has ended, as after a restart.
+    await page.context().clearCookies();
+    await page.goto(address('reporting'));
+    await page.getByRole('link', { name: 'Sign in with your account' }).click();
+    await page.locator('input[name=login]').fill('vera');
+    await page.locator('input[name=password]').fill('any');
+    await page.getByRole('button', { name: 'Sign-in' }).click();
+    await page.waitForURL(address('reporting'));
+    await page.goto(`${scene.publicUrl}/`);
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+  });
+
   test('sees the console with name, and without audit records if only a viewer, and signs out of both', async () => {
     const scene = await start();
     const { page, pageErrors } = await openPage({ width: 1000, scheme: 'light' });

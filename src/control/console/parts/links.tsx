@@ -1,5 +1,6 @@
 import { signal } from '@preact/signals';
 import { date } from '../format.ts';
+import { openKeptPage } from '../return.ts';
 
 /*
  * Every name and id on a page is a link to what is known about it.
@@ -60,6 +61,8 @@ interface Address {
   readonly path: string;
   readonly query: URLSearchParams;
 }
+
+openKeptPage();
 
 export const address = signal<Address>(readAddress());
 

@@ -1,0 +1,3 @@
+import { keepPage } from './return.ts';
+
+keepPage();
