@@ -3,6 +3,7 @@ import { messageOf } from '../base/error-code.ts';
 import type { Log } from '../base/log.ts';
 import { ownEntry } from '../base/maps.ts';
 import { count } from '../base/units.ts';
+import { type ConfigError, formatIssue } from '../config/issues.ts';
 import type { ActionName, FindingView } from '../control/action-view.ts';
 import type { ReloadResult } from '../control/actions.ts';
 import { ControlError } from '../control/control-error.ts';
@@ -166,10 +167,10 @@ export class Actions implements GatewayActions {
   async #planReload(): Promise<ActionPlan> {
     const { source } = this.#deps;
     if (source === undefined) return { request: { action: 'reload' }, effects: RELOAD };
-    const files = (await source.hash()) ?? REFUSED_FILES;
-    const state =
-      files === REFUSED_FILES ? 'Its files are refused as they are.' : `Its files have the hash ${files}.`;
-    return { request: { action: 'reload', files }, effects: [...RELOAD, state] };
+    const files = await source.hash();
+    const [hash, state] =
+      typeof files === 'string' ? [files, `have the hash ${files}.`] : [REFUSED_FILES, refusal(files)];
+    return { request: { action: 'reload', files: hash }, effects: [...RELOAD, `Its files ${state}`] };
   }
 
   #drainEffects(): string[] {
@@ -215,7 +216,7 @@ export class Actions implements GatewayActions {
     const { version, deployments, state } = await this.#credentials.usable(request);
     const at = deployments.join(', ');
     const effects = [
-      `The gateway tests version ${version} of ${credential}, which is ${WORDS.credential[statusOf(state)]}, at ${at} with a request of its own.`,
+      `The gateway tests version ${version} of ${credential} (${WORDS.credential[statusOf(state)]}) at ${at} with a request of its own.`,
       'If the upstream accepts it, every request from then on uses it, in all workers of this gateway. Otherwise nothing changes.',
       'The version that is in use now is kept as fallback, and is used again if the upstream refuses this one.',
       'It holds until a restart, which starts with the current version of the configuration. Other replicas choose for themselves.',
@@ -302,6 +303,11 @@ const RELOAD = [
   'The gateway reads its configuration again, with the secrets and certificates that it names.',
   'If it is refused, nothing changes. Open connections and requests go on.',
 ];
+
+function refusal({ issues: [first, ...others] }: ConfigError): string {
+  const more = others.length === 0 ? '' : `; and ${others.length} more, which digest-gateway check lists`;
+  return `are refused as they are: ${first === undefined ? '' : formatIssue(first)}${more}`;
+}
 
 function findingsOf({ deployments, gateway }: Report): FindingView[] {
   return [

@@ -192,11 +192,11 @@ export class SetupSource {
   }
 
   /**
-   * The SHA-256 of the files as they are now, in hex; undefined: they are refused. They are read as a reload reads them,
+   * The SHA-256 of the files as they are now, in hex, or why they are refused. They are read as a reload reads them,
    * unless they are those that were read last: which files there are is in one of them, and thousands of deployments
    * take seconds.
    */
-  async hash(): Promise<string | undefined> {
+  async hash(): Promise<string | ConfigError> {
     const hashed = this.#hashed;
     if (hashed !== undefined && (await this.#areSame(hashed))) return hashed.filesHash;
     try {
@@ -205,7 +205,7 @@ export class SetupSource {
       this.#hashed = { include: config.include ?? [], fileState, filesHash };
       return filesHash;
     } catch (error) {
-      if (error instanceof ConfigError) return undefined;
+      if (error instanceof ConfigError) return error;
       throw error;
     }
   }

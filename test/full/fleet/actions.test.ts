@@ -325,6 +325,9 @@ test('a reload uses the files that were described, those that are included for t
   // What was refused when it was described is not used either when it is right later.
   await writeFile(part, 'clients: 1');
   const broken = await describe();
+  expect(broken.json.effects.at(-1)).toMatch(
+    /^Its files are refused as they are: .*part\.yaml:1:\d+ clients: /,
+  );
   await writeFile(part, client('other'));
   expect((await confirm(broken)).status).toBe(409);
   await writeFile(part, client('agreed'));
