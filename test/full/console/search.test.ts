@@ -56,7 +56,11 @@ beforeAll(async () => {
   const { audit } = await openTestAudit(directory, { replica: 'gateway-3' });
   audit.admin('reload', { result: 'success', by: 'api', address: '127.0.0.1', changed: ['clients.archive'] });
   for (const change of [
-    { requestId: 'traced', traceId: TRACE_ID, target: '/api/x?ids=%27MS-1%27,%27MS-2%27&token=a' },
+    {
+      requestId: 'traced',
+      traceId: TRACE_ID,
+      target: '/api/x?ids=%27MS-1%27,%27MS-2%27,%27%E2%80%AE3%27&token=a',
+    },
     { requestId: REFUSED_ID, status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
   ]) {
     const access = await new Promise<number>((resolve, reject) => {
@@ -203,14 +207,14 @@ test('a request has its timing, upstream, parameters and trace; an event of the 
   const { page } = await openPage(WIDE);
   await page.goto(`${origin}/#/audit?requestId=traced`);
   const first = await results(page).first().innerText();
-  // Identifiers, duration and bytes; the test log has no outcome of some requests.
-  expect(first).toMatch(/'MS-1','MS-2'\s+200\s+43 ms\s+[\d.]+ (?:B|KiB)/);
+  // Identifiers, in the order in which they were sent, duration and bytes; the test log has no outcome of some requests.
+  expect(first).toMatch(/'MS-1','MS-2','\\u202e3'\s+200\s+43 ms\s+[\d.]+ (?:B|KiB)/);
   await requestLink(page, 'traced').click();
   await page.getByText('1 request. The hour before and after it was searched').waitFor();
   const text = await page.getByRole('main').innerText();
   expect(text).toMatch(/43 ms from its arrival to the end of its response/);
   expect(text).toMatch(/status 200 from a\.example, 1 attempt/);
-  expect(text).toMatch(/ids = 'MS-1','MS-2'\s+token \(value not recorded\)/);
+  expect(text).toMatch(/ids = 'MS-1','MS-2','\\u202e3'\s+token \(value not recorded\)/);
   const trace = page.getByRole('link', { name: TRACE_ID });
   expect(await trace.getAttribute('href')).toBe(`https://traces.example.org/trace/${TRACE_ID}`);
 

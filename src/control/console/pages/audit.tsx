@@ -1,4 +1,5 @@
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { printable } from '../../../base/printable.ts';
 import type { EventRow, RequestRow } from '../../audit-view.ts';
 import { bytes, latency, momentWithSeconds } from '../format.ts';
 import { knownNames, snapshot } from '../live.ts';
@@ -236,7 +237,7 @@ function identifiersOf({ parameters, site }: RequestRow) {
   const more = values.length - VALUES;
   return (
     <span class="small">
-      {values.slice(0, VALUES).join(', ')}
+      {printable(values.slice(0, VALUES).join(', '))}
       {more > 0 && ` and ${more} more`}
     </span>
   );
@@ -263,7 +264,7 @@ function isFailed({ status, code, outcome }: RequestRow): boolean {
 
 function eventText({ seq, time, kind, replica, event, ...details }: EventRow): string {
   const parts = Object.entries(details).map(([name, value]) => `${name}: ${textOf(value)}`);
-  return [event, ...parts].join(', ');
+  return printable([event, ...parts].join(', '));
 }
 
 function textOf(value: unknown): string {

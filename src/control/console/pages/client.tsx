@@ -1,3 +1,4 @@
+import { printable } from '../../../base/printable.ts';
 import { endText } from '../../../base/units.ts';
 import type {
   ClientDetailView,
@@ -174,6 +175,6 @@ const REFUSALS: readonly Column<RefusalView>[] = [
     class: 'whole',
   },
   { label: 'Deployment', cell: ({ deployment }) => deploymentLink(deployment), class: 'whole' },
-  { label: 'Reason', cell: ({ detail }) => detail },
+  { label: 'Reason', cell: ({ detail }) => printable(detail) },
   { label: 'Request', cell: ({ requestId }) => requestLink(requestId) },
 ];

@@ -1,3 +1,4 @@
+import { printable, printableLines } from '../../../base/printable.ts';
 import type { RequestRow } from '../../audit-view.ts';
 import type { ExplanationView } from '../../client-view.ts';
 import type { State } from '../../view.ts';
@@ -58,8 +59,8 @@ function Request({ row }: { readonly row: RequestRow }) {
       <Facts facts={factsOf(row)} />
       <details>
         <summary>Records</summary>
-        <pre>{JSON.stringify({ time, method, path, ...record }, undefined, 2)}</pre>
-        {outcome !== undefined && <pre>{JSON.stringify(outcome, undefined, 2)}</pre>}
+        <pre>{printableLines(JSON.stringify({ time, method, path, ...record }, undefined, 2))}</pre>
+        {outcome !== undefined && <pre>{printableLines(JSON.stringify(outcome, undefined, 2))}</pre>}
       </details>
     </Panel>
   );
@@ -126,7 +127,7 @@ function parametersOf({ parameters, cut }: RequestRow) {
           {value === null ? (
             <span class="muted"> (value not recorded)</span>
           ) : (
-            ` = ${[value].flat().join(', ')}`
+            ` = ${printable([value].flat().join(', '))}`
           )}
         </div>
       ))}

@@ -1,3 +1,4 @@
+import { printable } from '../../../base/printable.ts';
 import type { ErrorView } from '../../view.ts';
 import { ago, counted } from '../format.ts';
 import { codeLink, deploymentLink, requestLink } from './links.tsx';
@@ -43,7 +44,7 @@ export function Errors({ errors, now, limit = Number.POSITIVE_INFINITY, empty }:
                 {counted(count, 'time')}, {ago((now - lastAt) / 1000)}
               </span>
             </div>
-            <p>{detail}</p>
+            <p>{printable(detail)}</p>
             <p class="muted small">last request {requestLink(requestId)}</p>
           </li>
         ))}

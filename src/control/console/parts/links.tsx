@@ -1,4 +1,5 @@
 import { signal } from '@preact/signals';
+import { printable } from '../../../base/printable.ts';
 import { date } from '../format.ts';
 import { openKeptPage } from '../return.ts';
 
@@ -17,9 +18,10 @@ export function requestLink(id: string, time?: string) {
   return id === '' ? null : <a href={requestHref(id, time)}>{id}</a>;
 }
 
-/** A link to the requests in the audit log that have this value. */
+/** A link to the requests in the audit log that have this value, which a client may have chosen. */
 export function searchLink(criterion: string, value: string) {
-  return value === '' ? null : <a href={`#/audit?${criterion}=${encodeURIComponent(value)}`}>{value}</a>;
+  if (value === '') return null;
+  return <a href={`#/audit?${criterion}=${encodeURIComponent(value)}`}>{printable(value)}</a>;
 }
 
 /** The address of a client's page; unidentified clients have no page of their own. */
