@@ -139,6 +139,10 @@ describe('a person who signs in at the provider', () => {
       .getByText(/needs the role auditor\. .*claim groups.*auditors/)
       .first()
       .waitFor();
+    await page.goto(`${scene.publicUrl}/#/requests/any`);
+    await page.getByText('Nothing was searched.').waitFor();
+    await page.goto(`${scene.publicUrl}/#/audit`);
+    await page.getByText('The lines need the role auditor.').waitFor();
     await page.goto(`${scene.publicUrl}/#/actions`);
     await page.getByText(/needs the role operator/).waitFor();
     await page.getByRole('button', { name: 'Sign out' }).click();

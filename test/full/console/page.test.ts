@@ -138,6 +138,9 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
   await lookAt('/deployments/abstracts', (abstracts) => {
     expect(abstracts).toMatch(/refused: tried twice a minute only/);
   });
+  await lookAt('/errors', (errors) => {
+    expect(errors).toContain(recentError.detail);
+  });
   await lookAt('/clients', async () => {
     const archive = await page.getByRole('row', { name: /archive/ }).innerText();
     expect(archive).toMatch(/7\s+7\s+client-forbidden 7\s+not since the start/);

@@ -120,6 +120,9 @@ function AuditForm({ query, onRepeat, wrong = [], error = '' }: AuditFormProps) 
           Search
         </button>
         {query.size > 0 && <a href="#/audit">New lines as they come</a>}
+        <span class="muted small">
+          From and To are UTC unless they name a zone. Results show the time of this browser.
+        </span>
       </div>
       {Object.entries(known).map(([name, values]) => (
         <datalist key={name} id={`${lists}${name}`}>

@@ -17,7 +17,7 @@ export function ErrorsPage() {
   const { errors } = now;
   return (
     <>
-      <Panel label="Latest errors">
+      <Panel heading="Latest errors">
         <Errors errors={errors} now={now.at} empty="No errors since the start." />
       </Panel>
       <Panel label="Codes" heading="What each code means">
@@ -67,7 +67,7 @@ export function ErrorPage({ params }: PageProps) {
       <Panel label="Meaning">
         <Facts facts={facts} />
       </Panel>
-      <Panel label="Latest errors">
+      <Panel heading="Latest errors">
         {errors.length > 0 && (
           <p class="muted">{counted(errors.length, 'deployment')} with errors of this code.</p>
         )}

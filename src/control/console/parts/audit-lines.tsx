@@ -1,6 +1,8 @@
 import { useState } from 'preact/hooks';
+import type { OperatorView } from '../../action-view.ts';
 import type { RequestRow } from '../../audit-view.ts';
 import type { AuditLine, AuditView } from '../../view.ts';
+import { useFetch } from '../api.ts';
 import { count, counted, timeOfDay } from '../format.ts';
 import { auditLines } from '../live.ts';
 import { clientLink, codeLink, deploymentLink, requestHref, searchLink } from './links.tsx';
@@ -49,6 +51,8 @@ const LINE_COLUMNS: readonly Column<AuditLine>[] = [
 /** The lines of the audit log as they come, until they are paused. */
 export function NewLines({ audit }: { readonly audit: AuditView }) {
   const [kind, setKind] = useState('');
+  const { data: viewer } = useFetch<OperatorView>('/api/operator');
+  const isRefused = viewer !== undefined && viewer.name !== null && !viewer.roles.includes('auditor');
   // The lines of the moment of a pause, in which they keep their places.
   const [paused, setPaused] = useState<readonly AuditLine[]>();
   const rows = (paused ?? auditLines.value).filter((line) => isKind(line, kind)).toReversed();
@@ -73,7 +77,7 @@ export function NewLines({ audit }: { readonly audit: AuditView }) {
         rowClass={({ code, status }) => (code !== '' || status >= 400 ? 'failed' : '')}
         noun="line"
         limit={SHOWN}
-        empty="No lines yet."
+        empty={isRefused ? 'The lines need the role auditor.' : 'No lines yet.'}
       />
     </Panel>
   );

@@ -163,6 +163,7 @@ export function MoreButton({ search }: { readonly search: Search }) {
 function sentence({ stage, rows, recordsRead, searchedTo }: Search, noun: string, range: string): string {
   const found = rows.length === 0 ? `No ${noun}` : counted(rows.length, noun);
   const back = searchedTo === null ? '' : ` back to ${momentWithSeconds(Date.parse(searchedTo))}`;
+  if (stage === 'failed' && recordsRead === 0) return 'Nothing was searched.';
   const read = `${count(recordsRead)} records read`;
   if (stage === 'searching')
     return recordsRead === 0 ? 'Searching …' : `Searching${back}: ${found} yet, ${read} …`;
