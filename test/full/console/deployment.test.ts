@@ -272,7 +272,7 @@ test('a session that has ended leads to the sign-in', async () => {
   });
   await page.getByRole('link', { name: 'a', exact: true }).click();
   release();
-  await page.waitForURL(`${origin}/login`);
+  await page.waitForURL(`${origin}/login#/deployments/a`);
   expect(ways).toEqual([`${origin}/login`]);
 });
 
