@@ -140,7 +140,9 @@ async function readKey(
   try {
     parse(secret);
   } catch (error) {
-    throw new Error(`${file} ${messageOf(error)}: make one with ${command}`);
+    // To make one in its place would destroy what it holds: another secret, or a damaged key that the log still needs.
+    const remedy = `name the file of the key, or move this one away and make one with ${command}`;
+    throw new Error(`${file} ${messageOf(error)}: ${remedy}`);
   }
   return secret;
 }

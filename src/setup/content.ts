@@ -1,6 +1,7 @@
 import { createPrivateKey, type KeyObject } from 'node:crypto';
 import { CERTIFICATES, readPem } from '../base/guarded-file.ts';
 import { getOrInsert } from '../base/maps.ts';
+import { shellWord } from '../base/printable.ts';
 import { Secret } from '../base/secret.ts';
 import type { RedisStoreOptions } from '../challenges/store/redis.ts';
 import { type StoreKey, storeKeys } from '../challenges/store/value-signer.ts';
@@ -141,7 +142,9 @@ async function readKeys(file: string, reader: SourceReader): Promise<StoreKey[]>
   try {
     return storeKeys(secret);
   } catch (error) {
-    throw error instanceof RangeError ? new Error(`${file} ${error.message} > ${file}`) : error;
+    if (!(error instanceof RangeError)) throw error;
+    const command = `(umask 077; openssl rand -hex 32 > ${shellWord(file)})`;
+    throw new Error(`${file} ${error.message}: correct it, or move it away and make one with ${command}`);
   }
 }
 

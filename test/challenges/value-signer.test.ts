@@ -44,7 +44,7 @@ describe('a key file', () => {
     ['a line that is no key', `${A}\nhunter2`],
   ])('is refused with %s, and not quoted', (_, content) => {
     expect(() => storeKeys(new Secret(content))).toThrow(
-      new RangeError('does not hold 1 to 3 keys, one a line: make one with openssl rand -hex 32'),
+      new RangeError('does not hold 1 to 3 keys of 64 hex digits, one a line'),
     );
   });
 });

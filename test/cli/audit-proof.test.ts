@@ -50,7 +50,7 @@ test('check accepts the key, and says how to make one', async () => {
   expect((await check()).status).toBe(0);
   await writeFile(signing, 'x');
   expect((await check()).stdout).toMatch(
-    /audit\.signingKeyFile: .*signing does not hold an Ed25519 private key in PEM form: make one with digest-gateway audit key new --out /,
+    /audit\.signingKeyFile: .*signing does not hold an Ed25519 private key in PEM form: name the file of the key, or move this one away and make one with digest-gateway audit key new --out /,
   );
   await writeFile(
     config,

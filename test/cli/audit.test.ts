@@ -112,7 +112,7 @@ test('check reports what is wrong with the key of the audit log', async () => {
   await writeFile(key, 'hunter2');
   const wrong = await gateway(['check', '--config', config], environment);
   expect(wrong.stdout).toContain(
-    `${key} does not hold a key: make one with (umask 077; openssl rand -hex 32 > ${key})`,
+    `${key} does not hold a key: name the file of the key, or move this one away and make one with (umask 077; openssl rand -hex 32 > ${key})`,
   );
   expect(wrong.stdout).not.toContain('hunter2');
   await rm(key);

@@ -106,13 +106,13 @@ test.each([
     'with a short key',
     'abc',
     0o600,
-    'does not hold 1 to 3 keys, one a line: make one with openssl rand -hex 32',
+    'does not hold 1 to 3 keys of 64 hex digits, one a line: correct it, or move it away and make one with',
   ],
   [
     'with four keys',
     Array(4).fill('a'.repeat(64)).join('\n'),
     0o600,
-    'does not hold 1 to 3 keys, one a line: make one with openssl rand -hex 32',
+    'does not hold 1 to 3 keys of 64 hex digits, one a line: correct it, or move it away and make one with',
   ],
 ])('a file of keys %s is refused', async (_, content, mode, problem) => {
   await writeFile(join(folder, 'keys'), content);

@@ -48,9 +48,7 @@ export function storeKeys(file: Secret): StoreKey[] {
     lines.length > MOST_KEYS ||
     !lines.every((line) => /^[0-9a-fA-F]{64}$/.test(line))
   ) {
-    throw new RangeError(
-      `does not hold 1 to ${MOST_KEYS} keys, one a line: make one with openssl rand -hex 32`,
-    );
+    throw new RangeError(`does not hold 1 to ${MOST_KEYS} keys of 64 hex digits, one a line`);
   }
   return lines.map((line) => {
     const bytes = Buffer.from(line, 'hex');
