@@ -81,7 +81,7 @@ function sectionsOf(): [string, unknown][] {
 function keysFrom(path: string, schema: unknown): DescribedKey[] {
   const { inner, required, written } = unwrap(schema);
   const below = childrenOf(path, inner);
-  const type = below === undefined ? typeOf(inner) : undefined;
+  const type = below === undefined || innermost(inner) instanceof z.ZodUnion ? typeOf(inner) : undefined;
   const own = { path, description: descriptionOf(path, schema), type, required, written };
   return [own, ...(below ?? []).flatMap(([key, child]) => keysFrom(key, child))];
 }
@@ -115,7 +115,14 @@ function childrenOf(path: string, schema: unknown): [string, unknown][] | undefi
 
 function shapeOf(schema: unknown): Record<string, unknown> | undefined {
   const body = innermost(schema);
+  if (body instanceof z.ZodUnion) return body.options.map(shapeOf).find(isDescribed);
   return body instanceof z.ZodObject ? body.shape : undefined;
+}
+
+/** True for the keys of a section. Those of a longer form, such as `{ file: NAME }`, are in the type. */
+function isDescribed(shape: Record<string, unknown> | undefined): boolean {
+  const keys = Object.values(shape ?? {});
+  return keys.length > 0 && keys.every((key) => key instanceof z.ZodType && key.description !== undefined);
 }
 
 /** The sentence that an error message would continue after "must be". */

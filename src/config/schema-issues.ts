@@ -4,6 +4,7 @@ import { knownKeys, listNames, looksLikeAddress, schemasAt } from './cross-check
 import type { Issue, Path } from './issues.ts';
 import { SHARED_KEYS, writtenPath } from './listen.ts';
 import { isSource } from './secret-source.ts';
+import { SECTION } from './value-schemas.ts';
 
 /**
  * Turns the issues of zod into sentences with paths. `tree`: the input of the schema, from which the
@@ -30,10 +31,28 @@ export function schemaIssues(schema: unknown, tree: unknown, found: readonly z.c
         );
       case 'custom':
         return [customIssue(tree, path, issue)];
+      case 'invalid_union': {
+        const inner = sectionIssues(valueAt(tree, path), issue);
+        if (inner.length > 0) return schemaIssues(schema, tree, inner);
+        return [{ path, message: sentence(valueAt(tree, path), issue) }];
+      }
       default:
         return [{ path, message: sentence(valueAt(tree, path), issue) }];
     }
   });
+}
+
+/** Returns what is wrong within a mapping where a section is one of two forms, such as `lock: false` and `lock: {…}`. */
+function sectionIssues(
+  value: unknown,
+  { message, path, errors }: z.core.$ZodIssueInvalidUnion,
+): z.core.$ZodIssue[] {
+  // Other forms, such as { file: NAME }, are in the message, and a misplaced key of theirs may be a secret.
+  if (!message.startsWith(SECTION) || typeof value !== 'object' || value === null) return [];
+  const inner = errors.find((issues) =>
+    issues.every(({ code, path: { length } }) => length > 0 || code === 'unrecognized_keys'),
+  );
+  return (inner ?? []).map((each) => ({ ...each, path: [...path, ...each.path] }));
 }
 
 /** True if the value is that of another listener, which has the issue, too. */

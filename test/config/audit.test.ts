@@ -160,6 +160,17 @@ const issues: Case[] = [
     ],
   ],
   [
+    'with a lock that is not complete',
+    with2(
+      'sinks: [{ name: a, s3: { bucket: abc, region: r, accessKeyId: { env: A }, secretAccessKey: { env: B }, lock: { mod: compliance, keep: 365 } } }]',
+    ),
+    [
+      '3:139 audit.sinks[0].s3.lock.mode: is missing: give one of governance, compliance',
+      '3:147 audit.sinks[0].s3.lock.mod: does not exist: the nearest key is mode',
+      '3:170 audit.sinks[0].s3.lock.keep: "365" is not a duration: write a whole number and its unit, such as 500ms, 30s, 5m, 1h or 1d',
+    ],
+  ],
+  [
     'with an endpoint that has a password, and a header field that the sink sets itself',
     with2(
       'sinks: [{ name: a, otlp: { endpoint: "https://u:p@c/v1/logs", headers: { Content-Type: { env: A } } } }]',
