@@ -13,6 +13,7 @@ import type { Config } from '../config/schema.ts';
 import type { SecretSource } from '../config/secret-source.ts';
 import type { Credential, CredentialSet } from '../credentials/credentials.ts';
 import { isObserved } from '../policy/rules.ts';
+import { policyWarnings } from './policy-warnings.ts';
 
 /** Time before the end of a key or rule from which it is reported, in milliseconds. */
 const SOON_MS = 30 * 86_400_000;
@@ -30,6 +31,7 @@ export function configWarnings(config: Config, now: number): Issue[] {
     ...namesOfSeveralAuthorities(config),
     ...missingRevocationLists(config),
     ...clientsWithoutRules(config, now),
+    ...policyWarnings(config),
     ...observedClients(config, now),
     ...endingKeys(config, now),
     ...endingRules(config, now),

@@ -11,7 +11,7 @@ clients:
     identify:
       apiKeySha256: ${'aa'.repeat(32)}
       apiKeys: [{ sha256: ${'ab'.repeat(32)} }, { sha256: ${'cd'.repeat(32)}, expires: 2027-03-01 }]
-    allow: [{ deployment: d }, { deployment: d, ends: 2027-03-11 }]
+    allow: [{ deployment: d, methods: [GET] }, { deployment: d, ends: 2027-03-11 }]
 `;
 
 /** The warnings of a time, each with its path. */
@@ -71,4 +71,90 @@ test('a listener without the revocation lists that another one has for the same 
   expect(warnedAt('clientCaFile: a.pem, crlFile: a.crl', 'clientCaFile: a.pem')).toEqual(['listen[1].tls']);
   const both = 'clientCaFile: a.pem, crlFile: a.crl';
   expect(warnedAt(both, both)).toEqual([]);
+});
+
+/** Paths and messages of the warnings of a deployment with these keys, and a client with these rules. */
+const policyWarned = (rules: string, keys = '') => {
+  const text = `${CREDENTIALS}
+deployments:
+  d:
+    baseUrl: https://a.example
+    match: { pathPrefix: /d/api/ }
+    credential: a
+    operations:
+      list: { method: GET, path: /d/api/list, parameters: { ids: quoted-list, page: "digits?" } }
+      put: { method: PUT, path: "/d/{version}/items" }
+    ${keys}
+  e: { baseUrl: https://b.example, match: { pathPrefix: /e/ }, credential: a }
+clients: [{ id: c, identify: { apiKeySha256: ${'ab'.repeat(32)} }, allow: [${rules}] }]
+`;
+  return configWarnings(parseConfig(text, 'c.yaml'), Date.parse('2026-01-01T00:00:00Z')).map(
+    ({ path, message }) => `${formatPath(path)}: ${message}`,
+  );
+};
+
+test.each([
+  ['one for everything', '{ deployment: d }', '{ deployment: d, operations: [list], credential: a }'],
+  ['the same one', '{ deployment: d, methods: [GET, PUT] }', '{ deployment: d, methods: [PUT, GET] }'],
+  [
+    'one with wider limits',
+    '{ deployment: d, parameters: { ids: { max: 5 }, page: { values: ["1", "2"] } } }',
+    '{ deployment: d, parameters: { page: { values: ["2"] }, ids: { max: 5 }, other: { max: 1 } } }',
+  ],
+  ['one that ends later', '{ deployment: d, ends: 2027-02-01 }', '{ deployment: d, ends: 2027-01-01 }'],
+])('a rule behind %s is a warning', (_, earlier, rule) => {
+  const message =
+    'is never used: allow[1] before it allows all of its requests; put this one first, or remove it';
+  const found = policyWarned(`{ deployment: e }, ${earlier}, ${rule}`);
+  expect(found).toContain(`clients[0].allow[2]: ${message}`);
+  expect(found.filter((line) => line.includes('never used'))).toHaveLength(1);
+});
+
+test.each([
+  ['for another deployment', '{ deployment: d }', '{ deployment: e }'],
+  ['with fewer operations', '{ deployment: d, operations: [list] }', '{ deployment: d }'],
+  ['with other methods', '{ deployment: d, methods: [GET] }', '{ deployment: d, methods: [GET, PUT] }'],
+  [
+    'with a limit',
+    '{ deployment: d, parameters: { ids: { max: 5 } } }',
+    '{ deployment: d, operations: [list] }',
+  ],
+  [
+    'with a smaller limit',
+    '{ deployment: d, parameters: { ids: { max: 5 } } }',
+    '{ deployment: d, parameters: { ids: { max: 6 } } }',
+  ],
+  [
+    'with fewer values',
+    '{ deployment: d, parameters: { ids: { values: ["1"] } } }',
+    '{ deployment: d, parameters: { ids: { max: 1 } } }',
+  ],
+  ['that ends', '{ deployment: d, ends: 2027-01-01 }', '{ deployment: d }'],
+])('a rule behind one %s is none', (_, earlier, rule) => {
+  expect(policyWarned(`${earlier}, ${rule}`)).toEqual([]);
+});
+
+test('a rule whose operations have none of its methods is a warning', () => {
+  const message = 'clients[0].allow[0]: allows nothing: none of its operations has one of its methods';
+  expect(policyWarned('{ deployment: d, operations: [list], methods: [PUT, POST] }')).toEqual([message]);
+  expect(policyWarned('{ deployment: d, operations: [list, put], methods: [PUT] }')).toEqual([]);
+  expect(policyWarned('{ deployment: d, operations: [list], methods: [HEAD] }')).toEqual([]);
+  expect(policyWarned('{ deployment: d, methods: [DELETE] }')).toEqual([]);
+});
+
+test('a maximum of items for a parameter that an operation takes as digits is a warning', () => {
+  const limited = 'parameters: { page: { max: 2 } }';
+  const message =
+    'clients[0].allow[0].parameters.page.max: is for a quoted list, and the operation list takes digits: each of its requests with page is refused; leave max out, or list the operations of this rule';
+  expect(policyWarned(`{ deployment: d, ${limited} }`)).toEqual([message]);
+  expect(policyWarned(`{ deployment: d, operations: [put], ${limited} }`)).toEqual([]);
+  expect(policyWarned('{ deployment: d, parameters: { ids: { max: 2 }, page: { values: ["1"] } } }')).toEqual(
+    [],
+  );
+});
+
+test('an operation that no path of its deployment can be is a warning', () => {
+  const at = (operation: string) =>
+    `deployments.d.operations.${operation}.path: is outside of /api/, with which the paths of match.pathPrefix without rewrite.stripPrefix begin: only requests in absolute form, such as GET http://…, can be this operation; correct the path`;
+  expect(policyWarned('{ deployment: d }', 'rewrite: { stripPrefix: /d }')).toEqual([at('list'), at('put')]);
 });
