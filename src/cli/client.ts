@@ -5,6 +5,7 @@ import { Network } from '../base/network.ts';
 import { parseInstant } from '../base/units.ts';
 import { type ApiKey, apiKeysOf, KEY_PREFIX } from '../config/api-keys.ts';
 import { isClientId } from '../config/clients.ts';
+import { listNearest } from '../config/cross-check.ts';
 import { ConfigError, formatPath, type LocatedIssue } from '../config/issues.ts';
 import { type LocatedConfig, loadLocated } from '../config/load.ts';
 import { NAME_FORM } from '../config/value-schemas.ts';
@@ -159,7 +160,10 @@ function keysOf({ config, locate }: LocatedConfig, id: string, file: string): Cl
   const index = config.clients.findIndex((client) => client.id === id);
   const client = config.clients[index];
   if (client === undefined) {
-    const known = config.clients.map((each) => each.id).join(', ');
+    const known = listNearest(
+      id,
+      config.clients.map((each) => each.id),
+    );
     const others = known === '' ? ' or any other:' : `, but ${known}: name one of these, or`;
     throw new CommandError(2, `${file} has no client ${id}${others} run client add ${id}`);
   }

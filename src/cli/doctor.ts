@@ -2,6 +2,7 @@ import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import { doctorInput } from '../app/deployments.ts';
 import { count } from '../base/units.ts';
+import { listNearest } from '../config/cross-check.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
 import type { Finding, Mark } from '../doctor/finding.ts';
 import { readSetup } from '../setup/setup.ts';
@@ -36,7 +37,7 @@ async function doctor(io: Io, { config: file, deployment, json = false }: Option
   const setup = await readSetup(file, processContext(io));
   const names = Object.keys(setup.config.deployments);
   if (deployment !== undefined && !names.includes(deployment)) {
-    throw new CommandError(2, `Name a deployment of the configuration: ${names.join(', ')}`);
+    throw new CommandError(2, `Name a deployment of the configuration: ${listNearest(deployment, names)}`);
   }
   const report = await examine(doctorInput(setup, deployment), { wallTime: Date.now });
   await print(io, `${json ? JSON.stringify(report, undefined, 2) : painted(io, report)}\n`);

@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { clientIn, explain } from '../app/explanation.ts';
 import { printable } from '../base/printable.ts';
 import { isFieldValue, isToken } from '../base/raw-headers.ts';
+import { listNearest } from '../config/cross-check.ts';
 import { loadConfig } from '../config/load.ts';
 import { isMethod } from '../config/operations.ts';
 import type { GrantedView, ObservedRefusalView, RefusedView } from '../control/client-view.ts';
@@ -52,7 +53,10 @@ async function runExplain(io: Io, method: string, target: string, options: Optio
   const config = await loadConfig(options.config);
   const client = clientIn(config, options.client);
   if (client === undefined) {
-    const known = config.clients.map(({ id }) => id).join(', ');
+    const known = listNearest(
+      options.client ?? '',
+      config.clients.map(({ id }) => id),
+    );
     throw new CommandError(
       2,
       known === ''

@@ -149,7 +149,7 @@ function* allowIssues(
     if (rule?.deployment === undefined) continue;
     const path = [...client, 'allow', index];
     if (!Object.hasOwn(deployments, rule.deployment)) {
-      const message = `names a deployment that does not exist: deployments has ${keyList(deployments)}`;
+      const message = `names a deployment that does not exist: deployments has ${keyList(deployments, rule.deployment)}`;
       yield { path: [...path, 'deployment'], message };
       continue;
     }
@@ -195,7 +195,7 @@ function* nameIssues(
   if (names === undefined || names === '*' || known === undefined) return;
   for (const name of names) {
     if (Object.hasOwn(known, name)) continue;
-    const list = keyList(known);
+    const list = keyList(known, name);
     yield {
       path,
       item: name,

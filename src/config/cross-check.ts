@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { getOrInsert } from '../base/maps.ts';
+import { nearestName } from '../base/nearest-name.ts';
 import type { Network } from '../base/network.ts';
 import type { Secret } from '../base/secret.ts';
 import type { Issue, Path } from './issues.ts';
@@ -109,14 +110,22 @@ export function listNames(names: readonly string[]): string {
   return names.length > LISTED ? `${shown} and ${names.length - LISTED} more` : shown;
 }
 
-/** Caches lists by mapping, because many messages may list the same keys. */
-const LISTS = new WeakMap<object, string>();
+/** Joins names for a message to somebody who wrote another one: the nearest comes first. */
+export function listNearest(wrong: string, names: readonly string[]): string {
+  const nearest = nearestName(wrong, names);
+  return listNames(nearest === undefined ? names : [...new Set([nearest, ...names])]);
+}
 
-/** Joins the keys of a mapping for a message. */
-export function keyList(mapping: object): string {
-  return getOrInsert(LISTS, mapping, () =>
-    listNames(Object.keys(mapping).filter((key) => !looksLikeAddress(key))),
-  );
+/** Maximum number of keys that are compared with a wrong name. Thousands of names may be wrong. */
+const COMPARED = 200;
+
+/** The keys by mapping, because many messages may list the same ones. */
+const KEYS = new WeakMap<object, readonly string[]>();
+
+/** Joins the keys of a mapping for a message about a wrong one: the nearest comes first where not all are listed. */
+export function keyList(mapping: object, wrong: string): string {
+  const keys = getOrInsert(KEYS, mapping, () => Object.keys(mapping).filter((key) => !looksLikeAddress(key)));
+  return keys.length > LISTED && keys.length <= COMPARED ? listNearest(wrong, keys) : listNames(keys);
 }
 
 /** True for what is no key, but may be a URL or a pair with a password: `proxy: { http://user:password@proxy }`. */

@@ -110,6 +110,7 @@ function unknownKey(parent: Path, name: string, known: readonly string[], mayBeS
 }
 
 function keyRemedy(name: string, known: readonly string[]): string {
+  if (name === '<<') return 'merge keys are not read, so write the keys out';
   const nearest = nearestName(name, known);
   if (nearest !== undefined) return `the nearest key is ${nearest}`;
   return known.length === 1 ? `the only key here is ${known[0]}` : `there are ${listNames(known)}`;

@@ -135,7 +135,7 @@ function* credentialIssues({
   if (credentials === undefined) return;
   for (const { path, name } of [...credentialUses(deployments), ...ruleCredentials(clients)]) {
     if (name === undefined || Object.hasOwn(credentials, name)) continue;
-    const known = keyList(credentials);
+    const known = keyList(credentials, name);
     const remedy = known === '' ? 'describe it under credentials' : `credentials has ${known}`;
     yield { path, message: `names a credential that does not exist: ${remedy}` };
   }

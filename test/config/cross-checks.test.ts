@@ -156,6 +156,15 @@ const credentials: Case[] = [
     ['3:94 clients[0].allow[0].credential: names a credential that does not exist: credentials has a'],
   ],
   [
+    'a credential with a wrong letter, of more than are listed',
+    `credentials: { ${Array.from({ length: 25 }, (_, n) => `${'abcdefghijklmnopqrstuvwxy'[n]?.repeat(3)}: { username: { env: U }, password: { env: P } }`).join(', ')} }
+deployments:
+  d: { baseUrl: "https://a.example", match: { host: a }, credential: xxz }`,
+    [
+      '3:70 deployments.d.credential: names a credential that does not exist: credentials has xxx, aaa, bbb, ccc, ddd, eee, fff, ggg, hhh, iii, jjj, kkk, lll, mmm, nnn, ooo, ppp, qqq, rrr, sss and 5 more',
+    ],
+  ],
+  [
     'a credential where there are none',
     DEPLOYMENTS,
     ['1:91 deployments.d.credential: names a credential that does not exist: describe it under credentials'],

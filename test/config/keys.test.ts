@@ -8,6 +8,11 @@ const withCredential = (content: string) => `credentials:\n  a: ${content}\n${DE
 const unknown: Case[] = [
   ['at the top', `${RIGHT}\nlistne: {}`, ['3:1 listne: does not exist: the nearest key is listen']],
   [
+    'that would merge another mapping',
+    withCredential('{ <<: { username: { env: U } }, username: { env: U }, password: { env: P } }'),
+    ['2:8 credentials.a: a key here does not exist: merge keys are not read, so write the keys out'],
+  ],
+  [
     'in a section',
     `${RIGHT}\nlisten: { adress: x }`,
     ['3:11 listen.adress: does not exist: the nearest key is address'],
