@@ -186,8 +186,8 @@ function* endingRules({ clients }: Config, now: number): Generator<Issue> {
 }
 
 /**
- * Warns of passwords that were probably not meant as they were read: each that the upstream refuses counts towards a
- * lock-out.
+ * Warns of user names and passwords that were probably not meant as they were read: each that the upstream refuses counts
+ * towards a lock-out.
  */
 export function passwordWarnings(
   written: Config['credentials'],
@@ -195,25 +195,26 @@ export function passwordWarnings(
 ): Issue[] {
   const issues = new Map<string, Issue>();
   for (const [name, { current, next }] of read) {
-    const path = ['credentials', name, 'password'];
-    const nextPath =
-      written[name]?.next?.password === undefined ? path : ['credentials', name, 'next', 'password'];
-    for (const [place, credential] of [
-      [path, current],
-      [nextPath, next],
-    ] as const) {
-      const message = credential && passwordWarning(credential);
-      if (message !== undefined) issues.set(formatPath(place), { path: place, message });
+    for (const part of ['username', 'password'] as const) {
+      const path = ['credentials', name, part];
+      const nextPath = written[name]?.next?.[part] === undefined ? path : ['credentials', name, 'next', part];
+      for (const [place, credential] of [
+        [path, current],
+        [nextPath, next],
+      ] as const) {
+        const message = credential && partWarning(credential, part);
+        if (message !== undefined) issues.set(formatPath(place), { path: place, message });
+      }
     }
   }
   return [...issues.values()];
 }
 
-function passwordWarning(credential: Credential): string | undefined {
-  if (!('password' in credential)) return undefined;
-  const text = credential.password.reveal();
+function partWarning(credential: Credential, part: 'username' | 'password'): string | undefined {
+  const password = 'password' in credential ? credential.password.reveal() : '';
+  const text = part === 'password' ? password : credential.username;
   const trimmed = text.trim();
-  const end = 'all of it is the password; remove what does not belong to it';
+  const end = `all of it is the ${part === 'password' ? part : 'user name'}; remove what does not belong to it`;
   if (/[\r\n]/.test(trimmed)) return `has more than one line: ${end}`;
   return trimmed === text ? undefined : `has white space at an end: ${end}`;
 }

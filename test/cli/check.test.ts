@@ -105,6 +105,18 @@ test.each([
   });
 });
 
+test('a user name with white space at an end is ok, with a warning', async () => {
+  const parts = (name: string) => `username: { env: ${name} }, password: { env: P }`;
+  const credential = `{ ${parts('U')}, next: { ${parts('N')} } }`;
+  const file = await configFile(`credentials:\n  a: ${credential}\n${deployment()}`);
+  const { stdout } = await gateway(['check', '--config', file], { U: 'me ', P: 'hunter2', N: ' you' });
+  const message =
+    'has white space at an end: all of it is the user name; remove what does not belong to it (warning)';
+  expect(stdout).toBe(
+    `${file}:2:18 credentials.a.username: ${message}\n${file}:2:70 credentials.a.next.username: ${message}\n${file}: ok — 1 deployment, 1 credential\n`,
+  );
+});
+
 test('the password of a next version has such a warning, too, at its own place', async () => {
   const file = await configFile(
     `credentials:\n  a: { username: { env: U }, password: { env: P }, next: { password: { env: N } } }\n${deployment()}`,
