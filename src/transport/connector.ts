@@ -6,7 +6,6 @@ import { errorCode } from '../base/error-code.ts';
 import { GatewayError } from '../base/errors.ts';
 import type { Credential } from '../credentials/credentials.ts';
 import type { Egress } from './egress.ts';
-import { addressMissing } from './errors.ts';
 import { ProxyTunnel } from './proxy-tunnel.ts';
 import { type Destination, endpointOf, established, type Opening, reach } from './reach.ts';
 import {
@@ -76,12 +75,7 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
       return identified(established(destination.open({ host, port, socket }), true, limits));
     };
   }
-  const reached: Connect = () => identified(reach(destination, timeout, deps.clock));
-  if (localAddress === undefined) return reached;
-  return () =>
-    reached().catch((error) => {
-      throw errorCode(error) === 'EADDRNOTAVAIL' ? addressMissing(error) : error;
-    });
+  return () => identified(reach(destination, timeout, deps.clock));
 }
 
 /** A session, and until when the certificate of its full handshake counts, on the clock. */

@@ -15,6 +15,8 @@ const NO_ROUTE: Known = [
   'There is no route to the upstream.',
   'destination_ip_unroutable',
 ];
+/** Where the system chooses the local address: all of its ports are in use, or there is none for IPv6. */
+const NO_PORT = 'This host has no free port, or no address of its own, to connect from.';
 
 /** Codes of connections that were not made, each with the gateway's error for it. */
 const KNOWN: ReadonlyMap<string, Known> = new Map([
@@ -25,6 +27,7 @@ const KNOWN: ReadonlyMap<string, Known> = new Map([
   ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.', 'connection_refused']],
   ['ENETUNREACH', NO_ROUTE],
   ['EHOSTUNREACH', NO_ROUTE],
+  ['EADDRNOTAVAIL', ['upstream-unreachable', NO_PORT, 'destination_unavailable']],
 ]);
 
 /** System errors of a connection that stood. */
@@ -116,7 +119,7 @@ export function addressMissing(cause: unknown): GatewayError {
   );
 }
 
-/** True if no connection was made since this host does not have the local address; nothing was sent. */
+/** True if no connection was made since this host has no local address or port for it; nothing was sent. */
 export function isAddressMissing(error: unknown): boolean {
   return error instanceof GatewayError && errorCode(error.cause) === 'EADDRNOTAVAIL';
 }
@@ -228,7 +231,6 @@ function tlsProxyError(code: string): ProxyErrorType {
   return name !== undefined && OF_CERTIFICATE.has(name) ? 'tls_certificate_error' : 'tls_protocol_error';
 }
 
-/** Faults of the certificate of the peer. */
 const OF_CERTIFICATE: ReadonlySet<TlsFaultName> = new Set([
   'expired',
   'not-yet-valid',
@@ -270,14 +272,13 @@ const PROXY_KNOWN: ReadonlyMap<string, readonly [detail: string, proxyError: Pro
       'connection_refused',
     ],
   ],
+  ['EADDRNOTAVAIL', [NO_PORT, 'destination_unavailable']],
 ]);
 
-/** Translates an error of the connection to the proxy. */
 export function proxyError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
   if (LACKING.has(code)) return asGatewayError(error);
-  if (code === 'EADDRNOTAVAIL') return addressMissing(error);
   if (code === 'ETIMEDOUT') return proxyTooSlow();
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {

@@ -3,6 +3,7 @@ import { isIP, type Socket, type TcpNetConnectOpts } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import { leavingFrom } from './egress.ts';
+import { addressMissing } from './errors.ts';
 
 /** Addresses of a name that are tried. */
 const MAX_ADDRESSES = 8;
@@ -46,9 +47,18 @@ export interface Destination extends Endpoint {
 
 /**
  * Connects to the first address of a name that accepts, TLS included, within `timeout` milliseconds. Rejects with an
- * error of Node.js or OpenSSL.
+ * error of Node.js or OpenSSL, or that of a local address which this host does not have.
  */
-export function reach(destination: Destination, timeout: number, clock: Clock): Promise<Socket> {
+export async function reach(destination: Destination, timeout: number, clock: Clock): Promise<Socket> {
+  try {
+    return await connected(destination, timeout, clock);
+  } catch (error) {
+    const isMissing = destination.localAddress !== undefined && errorCode(error) === 'EADDRNOTAVAIL';
+    throw isMissing ? addressMissing(error) : error;
+  }
+}
+
+function connected(destination: Destination, timeout: number, clock: Clock): Promise<Socket> {
   const { host, port, localAddress, open, isTls, lookup = systemLookup } = destination;
   const tcp: TcpNetConnectOpts = {
     host,

@@ -46,6 +46,14 @@ test('what this host lacks is no error of the proxy', () => {
   expect(proxyError(lack)).toMatchObject({ code: 'internal-error', cause: lack });
 });
 
+test.each([upstreamError, proxyError])(
+  'a host without a free port is not taken for a connection that broke, or for a missing egress.localAddress: %p',
+  (of) => {
+    const { detail } = of(coded('EADDRNOTAVAIL'));
+    expect(detail).toBe('This host has no free port, or no address of its own, to connect from.');
+  },
+);
+
 test.each([
   [coded('ECONNRESET'), true],
   [coded('EPIPE'), true],
