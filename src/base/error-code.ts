@@ -1,16 +1,32 @@
+import { constants } from 'node:os';
 import { isNativeError } from 'node:util/types';
+
+/** Names of system errors by their numbers. */
+const SYSTEM_ERRORS: ReadonlyMap<string, string> = new Map(
+  Object.entries(constants.errno).map(([name, number]) => [String(number), name]),
+);
+
+/** Node.js has no name for some system errors, such as EDQUOT and ESTALE: their code and message have the number. */
+function withNames(text: string): string {
+  return text.replaceAll(
+    /Unknown system error -(\d+)/g,
+    (found, number) => SYSTEM_ERRORS.get(number) ?? found,
+  );
+}
 
 /** Returns the code of an error of Node, undici or OpenSSL, such as ENOENT; empty if it has none. */
 export function errorCode(error: unknown): string {
   if (!isNativeError(error) || !('code' in error) || typeof error.code !== 'string') return '';
   // A failed TLS handshake that meets a write has the code EPROTO; its usual code is made of this reason.
   const [, reason] = (error.code === 'EPROTO' && /:SSL routines:[^:]*:([^:]+):/.exec(error.message)) || [];
-  return reason === undefined ? error.code : `ERR_SSL_${reason.replaceAll(' ', '_').toUpperCase()}`;
+  return reason === undefined
+    ? withNames(error.code)
+    : `ERR_SSL_${reason.replaceAll(' ', '_').toUpperCase()}`;
 }
 
 /** Returns the message of an error, or the text of anything else that was thrown. */
 export function messageOf(error: unknown): string {
-  return isNativeError(error) ? error.message : String(error);
+  return isNativeError(error) ? withNames(error.message) : String(error);
 }
 
 /** The cause of an error of the file system and its remedy, by the code of the error. */

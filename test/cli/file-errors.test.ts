@@ -6,7 +6,7 @@ import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
 import { describe, expect, test } from '@jest/globals';
 import { openAuditLog } from '../../src/app/compose.ts';
-import { fileErrorText } from '../../src/base/error-code.ts';
+import { errorCode, fileErrorText, messageOf } from '../../src/base/error-code.ts';
 import { createLog } from '../../src/base/log.ts';
 import { auditOptions, useFolders } from '../support/audit-log.ts';
 import { type Ended, gateway, PROGRAM, runCommand } from '../support/program.ts';
@@ -60,6 +60,13 @@ describe('an error of the file system is one sentence', () => {
     const error = await writeFile('/dev/full', 'x').catch((reason: unknown) => reason);
     expect(fileErrorText(error, 'out')).toBe('out cannot be written: the disk is full; make room on it');
     expect(fileErrorText(error)).toBeUndefined();
+  });
+
+  test('a quota that is used up, for which Node.js has no name', () => {
+    const code = 'Unknown system error -122';
+    const error = Object.assign(new Error(`${code}: ${code}, write`), { code, errno: -122 });
+    expect([errorCode(error), messageOf(error)]).toEqual(['EDQUOT', 'EDQUOT: EDQUOT, write']);
+    expect(fileErrorText(error, 'out')).toMatch('out cannot be written: the quota of this user is used up');
   });
 
   test('files that this user may not use', async () => {
