@@ -27,6 +27,24 @@ export async function replaceDurably(path: string, text: string): Promise<void> 
   await rename(temporary, path);
 }
 
+/**
+ * Creates a file with this content, on disk when it resolves. Of one that cannot be written whole, nothing is left that
+ * the next attempt would take for a file of somebody else.
+ * @throws Error of the file system: EEXIST if something stands there
+ */
+export async function createDurably(path: string, content: string | Buffer, mode: number): Promise<void> {
+  const handle = await open(path, 'wx', mode);
+  try {
+    await handle.writeFile(content);
+    await handle.sync();
+  } catch (error) {
+    await rm(path).catch(ignoreSystemError);
+    throw error;
+  } finally {
+    await handle.close();
+  }
+}
+
 /** Without this, a command that root runs would leave files that the gateway's user cannot read. */
 async function giveToOwner(handle: FileHandle, path: string): Promise<void> {
   const { uid, gid } = await handle.stat();

@@ -1,9 +1,10 @@
 import { generateKeyPairSync } from 'node:crypto';
-import { rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { verificationKey, witnessKey } from '../audit/checkpoint.ts';
 import { checkProof, LARGEST_PROOF, ProofError } from '../audit/proof.ts';
 import { NotProvableError, prove } from '../audit/reader/prove.ts';
+import { createDurably } from '../base/durable-file.ts';
 import { fileMessageOf, messageOf } from '../base/error-code.ts';
 import { printable, printableLines } from '../base/printable.ts';
 import { count, formatTime } from '../base/units.ts';
@@ -63,7 +64,7 @@ async function newKey(io: Io, { out }: { readonly out: string }): Promise<void> 
 }
 
 async function writeNew(file: string, content: string | Buffer, mode: number): Promise<void> {
-  await writeFile(file, content, { mode, flag: 'wx' }).catch((error) => {
+  await createDurably(file, content, mode).catch((error) => {
     throw new CommandError(1, fileMessageOf(error, file), error);
   });
 }

@@ -1,6 +1,6 @@
-import { access, type FileHandle, open, realpath, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { access, type FileHandle, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { syncDirectory } from '../base/durable-file.ts';
+import { createDurably, syncDirectory } from '../base/durable-file.ts';
 import { errorCode, fileMessageOf } from '../base/error-code.ts';
 import { ignoreSystemError } from '../base/expected-errors.ts';
 import type { Secret } from '../base/secret.ts';
@@ -122,15 +122,12 @@ export async function makeIdentity({ file, identity }: SealedSection, now: Date)
     throw new SealingError(`${file} exists, and a new identity would not open it: give the one that does`);
   }
   const text = await newIdentity(now);
-  await writeFile(identity.file, text.reveal(), { mode: 0o600, flag: 'wx', flush: true }).catch(
-    (error: unknown) => {
-      if (errorCode(error) === 'EEXIST') {
-        throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
-      }
-      const remedy = 'name a file in a folder that this user may write';
-      throw new SealingError(`${identity.file} cannot be written: ${remedy}`, { cause: error });
-    },
-  );
+  await createDurably(identity.file, text.reveal(), 0o600).catch((error: unknown) => {
+    if (errorCode(error) === 'EEXIST') {
+      throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
+    }
+    throw new SealingError(fileMessageOf(error, identity.file), { cause: error });
+  });
   return identity.file;
 }
 

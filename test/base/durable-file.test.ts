@@ -1,10 +1,11 @@
 import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { replaceDurably } from '../../src/base/durable-file.ts';
+import { createDurably, replaceDurably } from '../../src/base/durable-file.ts';
 import { asRoot } from '../support/as-root.ts';
 import { useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
+import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
 
 const folder = useFolders();
@@ -13,7 +14,7 @@ const [USER, GROUP, OTHER] = [65_534, 65_533, 65_532];
 /** Replaces a file as root, who alone can give files away. */
 function replaceAsRoot(file: string, content: string): Promise<string> {
   const module = join(repository, 'src/base/durable-file.ts');
-  const script = `import { replaceDurably } from ${JSON.stringify(module)};
+  const script = `import { createDurably, replaceDurably } from ${JSON.stringify(module)};
     await replaceDurably(${JSON.stringify(file)}, ${JSON.stringify(content)});`;
   return asRoot(process.execPath, '--input-type=module', '--eval', script);
 }
@@ -53,4 +54,17 @@ test('what stands where the new content is written is removed, and nothing is wr
   await replaceDurably(join(place, 'file'), 'two');
   expect(await readFile(join(place, 'file'), 'utf8')).toBe('two');
   expect(await readFile(join(place, 'other'), 'utf8')).toBe('other');
+});
+
+test('of a new file that has no room nothing is left, and one that is there stays', async () => {
+  const file = join(await folder(), 'file');
+  const module = join(repository, 'src/base/durable-file.ts');
+  const script = `import { createDurably } from ${JSON.stringify(module)};
+    await createDurably(${JSON.stringify(file)}, 'new', 0o600).catch(({ code }) => process.stdout.write(code));`;
+  const command = 'ulimit -f 0; exec "$0" --input-type=module --eval "$1"';
+  const { printed } = await runCommand('sh', ['-c', command, process.execPath, script]);
+  expect(printed).toBe('EFBIG');
+  await createDurably(file, 'new', 0o600);
+  await expect(createDurably(file, 'newer', 0o600)).rejects.toThrow('EEXIST');
+  expect(await readFile(file, 'utf8')).toBe('new');
 });
