@@ -82,7 +82,7 @@ function processView(
   };
 }
 
-/** Returns the resident memory in bytes; where there is no /proc, as in a chroot, the most that it has been. */
+/** Returns the resident memory in bytes; without /proc, as in a chroot, or a free file, the most that it has been. */
 function residentMemory(): number {
   try {
     return memoryUsage.rss();

@@ -2,6 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { expect, test } from '@jest/globals';
 import { closing } from '../support/closing.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
+import { runCommand } from '../support/program.ts';
 import { startRawUpstream } from '../support/scripted-upstream.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
@@ -47,3 +48,21 @@ test('clients cannot take all files that the process may open', async () => {
     ),
   );
 });
+
+test.each([1, 2])(
+  'readiness is told when no further file can be opened, with workers: %d',
+  async (workers) => {
+    needPackages('util-linux');
+    const upstream = { origin: 'https://127.0.0.1:1' };
+    const gateway = await startGatewayProcess({ upstream }, { workers });
+    closing.push(() => gateway.close());
+    const readiness = () => fetch(`${gateway.control}/readyz`);
+    await (await readiness()).text();
+    for (const pid of [gateway.pid, ...(await gateway.workers())]) {
+      await runCommand('prlimit', ['--pid', String(pid), '--nofile=4:400']);
+    }
+    // Over the connection that is open.
+    expect((await readiness()).status).toBe(200);
+    expect(gateway.logged.filter(({ level }) => level === 'error')).toEqual([]);
+  },
+);
