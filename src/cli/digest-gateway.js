@@ -20,6 +20,11 @@ const V8_FLAGS = [
 // If the flag is missing, this keeps the signal from opening a debugger.
 process.on('SIGUSR1', () => {});
 
+// While the program is loaded, a reload or an upgrade that somebody asks for would end it. Nothing has been read by then.
+if (['serve', 'witness', 'worker'].includes(process.argv[2])) {
+  for (const signal of ['SIGHUP', 'SIGUSR2']) process.on(signal, () => {});
+}
+
 // The first process of a container ignores these signals unless it listens to them. A command that ends in order does so
 // itself.
 if (process.pid === 1) {

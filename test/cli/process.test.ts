@@ -52,6 +52,20 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
   });
 });
 
+test.each(['SIGHUP', 'SIGUSR2'])('%s does not end a gateway that is being loaded', async (signal) => {
+  // Sends the signal when the entry asks for the first module.
+  const hook = `import { registerHooks } from 'node:module';
+    registerHooks({
+      load(url, context, next) {
+        if (/\\bmain\\b/.test(url)) process.kill(process.pid, '${signal}');
+        return next(url, context);
+      },
+    });`;
+  const args = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`];
+  const { status, stderr } = await runProgram(['serve', '--config', '/missing.yaml'], {}, args);
+  expect([status, stderr]).toEqual([2, expect.stringContaining('there is no such file')]);
+});
+
 describe('a Node that is too old', () => {
   const pretend = (version: string) => [
     '--import',
