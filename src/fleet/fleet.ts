@@ -189,7 +189,8 @@ export class Fleet implements Workers {
     const renewed = started.map(({ worker }) => worker);
     audit.admin('upgrade', { result: failed === undefined ? 'success' : 'failure' });
     if (failed === undefined) log.info('upgrade: the new workers serve; the old ones drain');
-    else log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
+    else if (this.#closing === undefined)
+      log.error({ reason: messageOf(failed.reason) }, 'upgrade failed; keeping the old workers');
     const old = this.#of('serving').filter((worker) => !renewed.includes(worker));
     const leaving = failed === undefined ? old : renewed;
     const drained = Promise.all(leaving.map((worker) => this.#drainWorker(worker, false)));

@@ -131,6 +131,16 @@ test('an upgrade to a program that is missing or incomplete keeps the old worker
   });
 });
 
+test('an upgrade that a shutdown ends is not called a failure', async () => {
+  const upstream = { origin: 'https://127.0.0.1:9' };
+  await using gateway = await startGatewayProcess({ upstream }, { workers: 2, drain: { delay: '0s' } });
+  process.kill(gateway.pid, 'SIGUSR2');
+  await until(() => gateway.logged.some(({ msg }) => msg === 'upgrade: starting new workers'));
+  process.kill(gateway.pid, 'SIGTERM');
+  expect(await gateway.ended).toBe(0);
+  expect(gateway.logged.filter(({ level }) => level === 'error')).toEqual([]);
+});
+
 test('workers start where the program was named without its extension', async () => {
   const program = SOURCE_PROGRAM.replace(/\.js$/, '');
   const upstream = { origin: 'https://127.0.0.1:9' };
