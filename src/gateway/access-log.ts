@@ -293,7 +293,7 @@ class LineWriter {
     const where = this.#destination === 1 ? 'stdout' : this.#destination;
     this.#log.error(
       { lost, reason: this.#reason },
-      `lines for ${where} cannot be written now; requests are served without them. Check log.access, its folder and the disk`,
+      `lines for ${where} could not be written; requests are served without them. Check log.access, its folder and the disk`,
     );
   }
 }
