@@ -57,7 +57,7 @@ export const WORDS = {
     retentionHeld: 'see the audit log, and correct the clock or the files that are named',
     sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
     workersMissing: 'wait: the others are being started; if they end again, see the log',
-    configurationRefused: 'correct the file, and reload it',
+    configurationRefused: 'remove the cause, and reload',
     credentialsUnreadable: 'correct their sources, which are then read by themselves',
     credentialRefused: 'check user name and password, correct their source, then retry the credential',
     credentialRejected: 'check the new password, then retry or withdraw it',

@@ -152,7 +152,7 @@ describe('POST /api/reload', () => {
       ok: false,
       detail: expect.stringMatching(/:\d+:\d+ .*conections/),
       state: 'degraded',
-      next: 'correct the file, and reload it',
+      next: 'remove the cause, and reload',
     });
     expect((await fetch(`${gateway.control}/readyz`)).status).toBe(200);
     expect(await metric('config_last_reload_successful')).toBe(0);
