@@ -60,6 +60,8 @@ export class AttemptBudget {
   onlyStale = true;
   /** True if a nonce was refused that was obtained for this request. */
   ownRefused = false;
+  /** True if such a nonce was called stale. */
+  ownStale = false;
   /** True if the credential was found good after an attempt of this request was refused. */
   confirmed = false;
   /** How long the request has waited for others that find out about the credential, in milliseconds. */

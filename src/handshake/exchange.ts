@@ -82,7 +82,7 @@ export interface RequestContext {
   /** Of the client request that it is for; left out: there is none. */
   readonly facts?: ExchangeFacts | undefined;
   /** Facts from other messages of the request; left out: there were none. */
-  readonly budget?: Pick<AttemptBudget, 'isHttp11' | 'ownRefused'> | undefined;
+  readonly budget?: Pick<AttemptBudget, 'isHttp11' | 'ownRefused' | 'ownStale'> | undefined;
   /** Left out: interim responses are dropped. */
   readonly interim?: InterimReceiver | undefined;
   /** Span of the client request; left out: not traced. */

@@ -343,6 +343,7 @@ class Handshake {
     const isNamedAgain = field === 'authorization' && !isStale && challenge?.nonce === nonce.challenge.nonce;
     const isEvidence = isOwn && !isStale && !isNamedAgain;
     budget.ownRefused ||= isEvidence;
+    budget.ownStale ||= isOwn && isStale;
     const isContested =
       challenge !== undefined && nonce.sharesStateWith(challenge) && pool.isContested(attempt);
     return {

@@ -83,7 +83,9 @@ export class IdleConnections {
     const own = follows && this.#idle.find(({ challenge }) => challenge === follows);
     if (own === undefined || own.isStale(now) || (own.isForAnswer && this.#headHasBody)) return undefined;
     // Refused on another connection, it may have gone to a server that does not know the nonce.
-    return request.budget?.ownRefused === true || this.#mayCross(own, message, now) ? own : undefined;
+    const { ownRefused = false, ownStale = false } = request.budget ?? {};
+    const hasStrayed = ownRefused || (ownStale && now >= this.#closesUntil);
+    return hasStrayed || this.#mayCross(own, message, now) ? own : undefined;
   }
 
   /** True if a request may cross the end of a connection that is being closed behind a 401. */

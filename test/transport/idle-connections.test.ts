@@ -95,6 +95,13 @@ test('nothing but its answer follows a HEAD of the gateway, whose response can h
   expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
 });
 
+/** Ends a connection at the first request behind a 401. */
+async function closing(connection: UpstreamConnection): Promise<void> {
+  await connection.request();
+  await connection.write(`HTTP/1.1 401 No\r\nN: ${connection.number}\r\nContent-Length: 0\r\n\r\n`);
+  if ((await connection.request()) !== undefined) connection.reset();
+}
+
 describe('a POST, which cannot be repeated, answers on the connection that brought its challenge', () => {
   const post = { method: 'POST', body: Buffer.from('x') };
   const isOnOwn = async (connections: Connections, change: Partial<Message> = {}): Promise<boolean> => {
@@ -120,22 +127,31 @@ describe('a POST, which cannot be repeated, answers on the connection that broug
     expect(connections.stats.connected).toBe(2);
   });
 
-  test('after its answer was refused on another one', async () => {
-    const { connections } = await scene(guarded, { connections: 2 });
+  test.each(['ownRefused', 'ownStale'] as const)(
+    'after its answer was refused on another one: %s',
+    async (fact) => {
+      const { connections } = await scene(guarded, { connections: 2 });
+      const budget = new AttemptBudget('POST');
+      const request = { client: '', cancellation: new Cancellation(), budget };
+      expect(await isOnOwn(connections, { request })).toBe(false);
+      budget[fact] = true;
+      expect(await isOnOwn(connections, { request })).toBe(true);
+    },
+  );
+
+  test('not after it was called stale there, while connections end behind a 401', async () => {
+    const { connections } = await scene(closing, { connections: 4 });
+    const get = await exchange(connections);
+    await expect(exchange(connections, { ...ANSWER, follows: get })).rejects.toThrow();
     const budget = new AttemptBudget('POST');
-    const request = { client: '', cancellation: new Cancellation(), budget };
-    expect(await isOnOwn(connections, { request })).toBe(false);
-    budget.ownRefused = true;
-    expect(await isOnOwn(connections, { request })).toBe(true);
+    budget.ownStale = true;
+    expect(
+      await isOnOwn(connections, { request: { client: '', cancellation: new Cancellation(), budget } }),
+    ).toBe(false);
   });
 });
 
 test('where a connection ends behind a 401, answers go out on others', async () => {
-  const closing = async (connection: UpstreamConnection): Promise<void> => {
-    await connection.request();
-    await connection.write(`HTTP/1.1 401 No\r\nN: ${connection.number}\r\nContent-Length: 0\r\n\r\n`);
-    if ((await connection.request()) !== undefined) connection.reset();
-  };
   const { connections } = await scene(closing, { connections: 3 });
   const first = await exchange(connections);
   await expect(exchange(connections, { ...ANSWER, follows: first })).rejects.toThrow();

@@ -54,3 +54,12 @@ test.each([
     expect([...statuses]).toEqual([200]);
   },
 );
+
+test('such servers, which say stale of others, serve where nothing but POSTs is sent', async () => {
+  await using upstream = await startServers(2, { says: ', stale=true', qop: ', qop="auth"' });
+  await using gateway = await startGateway({
+    service: { origin: upstream.origin, settings: { tls: { allowPlaintext: true } } },
+  });
+  for (let round = 0; round < ROUNDS; round += 1)
+    expect((await fetch(gateway.origin, { method: 'POST', body: 'x' })).status).toBe(200);
+});
