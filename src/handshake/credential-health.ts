@@ -26,16 +26,20 @@ interface Written {
 export class GuardedWrites {
   readonly #known = new Map<string, true>();
 
-  has(written: Written): boolean {
-    return this.#known.size > 0 && this.#known.has(keyOf(written));
-  }
-
   add(written: Written): void {
     putBounded(this.#known, keyOf(written), true, MAX_PATHS);
   }
 
-  delete(written: Written): void {
-    if (this.#known.size > 0) this.#known.delete(keyOf(written));
+  /**
+   * The methods to ask with after a response without a challenge to the first of them. Where HEAD is served, the method would
+   * be, too, and act as if its body were empty, unless it is known to want authentication.
+   */
+  methodsAfter(asked: readonly string[], written: Written, status: number): readonly string[] {
+    const left = asked.slice(1);
+    const key = keyOf(written);
+    if (left.length === 0) this.#known.delete(key);
+    const isServed = status >= 200 && status < 300;
+    return isServed && !this.#known.has(key) ? [] : left;
   }
 }
 
@@ -63,6 +67,8 @@ export class CredentialHealth {
   inconclusive = 0;
   /** Paths where it is wanted for bodies only. */
   readonly guardedWrites = new GuardedWrites();
+  /** True if a nonce that a HEAD obtained was refused for a body: some servers bind a nonce to its method. */
+  headNonceRefused = false;
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;
   #sent = 0;

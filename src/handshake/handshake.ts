@@ -137,7 +137,8 @@ class Handshake {
     if (challenge !== undefined) return this.#answer(challenge, response as UpstreamResponse);
     // A known nonce may cost an attempt, so another one has to be left.
     if (freshNonce || this.#request.budget.left < 2) return 'ask';
-    if (this.#askWith.length > 0) return (health.accepted ? pool.healthy : undefined) ?? 'ask';
+    if (this.#askWith.length > 0)
+      return (health.accepted && !health.headNonceRefused ? pool.healthy : undefined) ?? 'ask';
     return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
@@ -159,7 +160,7 @@ class Handshake {
   async ask(): Promise<Step> {
     const request = this.#request;
     const { budget } = request;
-    const { pool } = this.#account;
+    const { pool, health } = this.#account;
     if (this.#isInterrupted) return 'interrupted';
     const [method] = this.#askWith;
     if (method === undefined) budget.bodySent = request.body.kind === 'streamed';
@@ -181,20 +182,27 @@ class Handshake {
       return result;
     }
     await discard(this.#account, result);
-    this.#askWith = this.#methodsAfter(result);
+    this.#askWith = health.guardedWrites.methodsAfter(this.#askWith, request, result.status);
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
   /** The step after a 401 to a request without authentication. */
   #challenged(response: UpstreamResponse): Step {
-    this.#account.metrics.upstreamAttempts.challenged.inc();
+    const { metrics, health, field } = this.#account;
+    metrics.upstreamAttempts.challenged.inc();
     const challenge = chooseChallenge(this.#account, response);
     if (challenge === undefined) {
       // Some servers leave the challenge out of their response to HEAD. Behind one of another scheme, the method could
       // be open, and act without the body.
-      const { challenges } = RESPONSES[this.#account.field];
-      this.#askWith = fieldValue(response.headers, challenges) === undefined ? this.#askWith.slice(1) : NONE;
+      const lines = fieldValue(response.headers, RESPONSES[field].challenges);
+      this.#askWith = lines === undefined ? this.#askWith.slice(1) : NONE;
       if (this.#askWith.length === 0) throw noDigest();
+      return 'ask';
+    }
+    const [asked, next] = this.#askWith;
+    // The path wants authentication, so the method acts no more than HEAD did.
+    if (health.headNonceRefused && next !== undefined && asked !== this.#request.method) {
+      this.#askWith = [next, 'HEAD'];
       return 'ask';
     }
     if (!this.#request.budget.bodySent) return this.#answer(challenge, response);
@@ -330,10 +338,11 @@ class Handshake {
 
   /** Takes the nonce of a refused attempt out of use, and returns the facts of the refusal. */
   #refused(attempt: NonceAttempt, number: number, response: UpstreamResponse): Refused {
-    const { pool, metrics, field } = this.#account;
+    const { pool, metrics, field, health } = this.#account;
     const { budget } = this.#request;
     const { nonce } = attempt;
     const isOwn = this.#isOwn(nonce);
+    health.headNonceRefused ||= isOwn && this.#askWith[0] === 'HEAD';
     const challenge = chooseChallenge(this.#account, response);
     const isStale = challenge?.stale === true;
     pool.refuse(attempt, isStale, challenge, budget);
@@ -358,18 +367,6 @@ class Handshake {
       challenge,
       inHand: challenge === undefined || isContested ? undefined : response,
     };
-  }
-
-  /**
-   * The methods to ask with after a response without a challenge. Where HEAD is served, the method would be, too, and act
-   * as if its body were empty, unless it is known to want authentication.
-   */
-  #methodsAfter({ status }: UpstreamResponse): readonly string[] {
-    const { guardedWrites } = this.#account.health;
-    const left = this.#askWith.slice(1);
-    if (left.length === 0) guardedWrites.delete(this.#request);
-    const isServed = status >= 200 && status < 300;
-    return isServed && !guardedWrites.has(this.#request) ? NONE : left;
   }
 
   /** Leaves a challenge to other requests that this one, whose body is gone, cannot answer. */

@@ -619,6 +619,19 @@ describe('a body that is not kept', () => {
     expect(scene.error?.detail).toContain('after the body was sent');
   });
 
+  test.each([
+    ['the same method behind HEAD', [challenge('n4')], ['POST /y n4:1']],
+    ['HEAD again if the method gets an error', [answered(400), challenge('n5')], ['HEAD /y', 'POST /y n5:1']],
+    ['HEAD again if it gets no challenge', [unauthorized(), challenge('n5')], ['HEAD /y', 'POST /y n5:1']],
+  ])('is asked for with %s, once a nonce of HEAD was refused', async (_what, replies, sent) => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'));
+    await scene.send({ ...POST, body: streamed() });
+    scene.replies.push(challenge('n3'), ...replies, answered());
+    expect(await scene.send({ ...POST, target: '/y', body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(2)).toEqual(['HEAD /y', 'POST /y', ...sent]);
+  });
+
   test('is sent again if no byte of it was sent', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), lost({ sent: false }), challenge('n2'), answered());

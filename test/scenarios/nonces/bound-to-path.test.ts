@@ -64,4 +64,16 @@ describe('an upstream that binds nonces to targets, and has few places for them'
       expect(await Promise.all(crowd)).toEqual(crowd.map(() => 200));
     }
   });
+
+  test('serves a body that is not kept from the second on: HEAD obtains a nonce for HEAD only', async () => {
+    const upstream = await closedAtEnd(startUpstream(answerer()));
+    const settings = { tls: { allowPlaintext: true }, body: { replayUpTo: '1KiB' } };
+    const gateway = await closedAtEnd(startGateway({ bound: { origin: upstream.origin, settings } }));
+    const put = async (target = '/file'): Promise<number> =>
+      (await fetch(`${gateway.origin}${target}`, { method: 'PUT', body: Buffer.alloc(2_000) })).status;
+    expect([await put(), await put(), await put('/other')]).toEqual([502, 200, 200]);
+    // Nonces that serve others are not used for it.
+    for (let left = 3; left > 0; left -= 1) expect((await fetch(`${gateway.origin}/get`)).status).toBe(200);
+    expect(await put()).toBe(200);
+  });
 });
