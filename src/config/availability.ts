@@ -8,7 +8,7 @@ export const retrySchema = () =>
     attempts: whole(0, 5)
       .default(1)
       .describe(
-        'How often one request is sent again because its connection broke before the response began. Only idempotent requests are, and others if no byte of them was sent. A connection that the upstream closed while it was idle, which includes one that ends within a second of the request, or on which the rest of an earlier response came, is made up for once in any case.',
+        'How often one request is sent again because its connection broke before the response began. Only idempotent requests are (GET, HEAD, OPTIONS, PUT, DELETE, PROPFIND, REPORT, SEARCH and QUERY), and others if no byte of them was sent. A connection that the upstream closed while it was idle, which includes one that ends within a second of the request, or on which the rest of an earlier response came, is made up for once in any case.',
       ),
     budget: percent()
       .prefault('10%')

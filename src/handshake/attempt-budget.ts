@@ -5,8 +5,11 @@ import type { RetryReason } from '../metrics/deployment-metrics.ts';
 import type { Series } from '../metrics/series.ts';
 import type { Lost } from './response.ts';
 
-/** RFC 9110 §9.2.2: only these may be sent again when nothing is known of the first. */
-export const IDEMPOTENT: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE']);
+/** RFC 9110 §9.2.2: only these, and registered methods that only read, may be sent again when nothing is known of the first. */
+export const IDEMPOTENT: ReadonlySet<string> = new Set([
+  ...['GET', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE'],
+  ...['PROPFIND', 'REPORT', 'SEARCH', 'QUERY'],
+]);
 
 /** How often requests may be sent again. */
 export interface Retries {

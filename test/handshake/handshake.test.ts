@@ -385,7 +385,7 @@ describe('a response', () => {
 });
 
 describe('a connection that breaks', () => {
-  test.each(['GET', 'PUT', 'DELETE', 'HEAD', 'OPTIONS', 'TRACE'])(
+  test.each(['GET', 'PUT', 'DELETE', 'HEAD', 'OPTIONS', 'TRACE', 'PROPFIND', 'REPORT', 'SEARCH', 'QUERY'])(
     '%s is sent again on a new connection',
     async (method) => {
       const scene = new HandshakeScene();
@@ -396,11 +396,11 @@ describe('a connection that breaks', () => {
     },
   );
 
-  test('POST is not, unless nothing of it was sent', async () => {
+  test.each(['POST', 'PATCH', 'LOCK', 'MOVE'])('%s is not, unless nothing of it was sent', async (method) => {
     const scene = new HandshakeScene();
     scene.replies.push(lost(), lost({ sent: false }), challenge('n1'), answered());
-    expect(await scene.send({ method: 'POST' })).toBe('upstream-unreachable');
-    expect(await scene.send({ method: 'POST' })).toBe('answered');
+    expect(await scene.send({ method })).toBe('upstream-unreachable');
+    expect(await scene.send({ method })).toBe('answered');
   });
 
   test('at an attempt with a known nonce: another one is used, since the upstream may have seen the count', async () => {
