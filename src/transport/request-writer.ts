@@ -6,7 +6,9 @@ import { MAX_PIECES } from '../http1/body-reader.ts';
 import { areFieldLines, contentLength } from '../http1/fields.ts';
 
 /** Methods that say what content means. Content of another one may confuse the upstream (RFC 9110 §9.3.1). */
-const WITH_CONTENT: ReadonlySet<string> = new Set(['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH']);
+const WITH_CONTENT: ReadonlySet<string> = new Set([
+  ...['PUT', 'POST', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH', 'REPORT', 'SEARCH', 'LOCK'],
+]);
 /** Fields that the connection writes itself. */
 const OWN_FIELDS = new FieldNames([
   'host',

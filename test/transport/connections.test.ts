@@ -220,6 +220,12 @@ describe('a connection is used again', () => {
     expect(bodies.size).toBe(1);
   });
 
+  test.each(['POST', 'PROPFIND', 'REPORT', 'SEARCH', 'LOCK'])('after a body of %s', async (method) => {
+    const { send, upstream } = await scene(always(OK));
+    for (let count = 0; count < 2; count += 1) await send({ method, body: Buffer.from('x') });
+    expect(upstream.count).toBe(1);
+  });
+
   test.each([
     ['says that it closes it', 'Connection: close'],
     ['says that it closes it soon', 'Keep-Alive: timeout=2'],
