@@ -52,7 +52,7 @@ export function refusedAgain(): GatewayError {
 export function cannotRepeat(): GatewayError {
   return new GatewayError(
     'upstream-protocol',
-    'The upstream asked for authentication again after the body was sent, and the body was not kept: it is larger than body.replayUpTo, or listen.limits.bodyMemory was used up. Send the request again.',
+    'The upstream asked for authentication again after the body was sent, and the body was not kept: it is larger than body.replayUpTo, or listen.limits.bodyMemory was used up. Send the request again. If it fails each time, raise body.replayUpTo.',
   );
 }
 
