@@ -128,6 +128,8 @@ export class CredentialHealth {
     this.#lastRefused = attempt;
     this.refused = true;
     this.wasRefused = true;
+    // What was refused was the version.
+    this.headNonceRefused = false;
     return news;
   }
 
