@@ -27,7 +27,7 @@ import type { Lost, UpstreamResponse } from './response.ts';
 export interface HandshakeOptions {
   /** A known nonce that its owner has just found good. */
   readonly nonce?: Nonce | undefined;
-  /** A response whose challenge is answered first; left out: a nonce is taken from the pool, or asked for. */
+  /** A response whose challenge is answered first, or that brought `nonce`; left out: there is none. */
   readonly challenge?: UpstreamResponse | undefined;
   /** True: each attempt goes out with a nonce that was obtained for it. Left out: the first may use a known one. */
   readonly freshNonce?: boolean;
@@ -122,6 +122,7 @@ class Handshake {
     this.#request = request;
     this.#options = options;
     this.#pending = options.pending;
+    this.#challenger = options.challenge;
     // A body that is not kept can be sent once, so the challenge is asked for first: with HEAD, which has no effects, and
     // with the method itself where that is not supported.
     this.#askWith = request.body.kind === 'streamed' ? ['HEAD', request.method] : NONE;

@@ -258,7 +258,8 @@ export class CredentialVersion {
       const challenge = isChallenge(account, asked) ? chooseChallenge(account, asked) : undefined;
       if (challenge === undefined) return UNCLEAR;
       const nonce = takeChallenge(account, pending, challenge, asked, { reason: 'ahead', trace });
-      if (!nonce.shareable) return await this.ask({ ...question, options: { nonce, pending } });
+      if (!nonce.shareable)
+        return await this.ask({ ...question, options: { nonce, pending, challenge: asked } });
       account.pool.acceptUntried(pending);
       return { kind: 'accepted', status: asked.status };
     } catch (error) {

@@ -38,6 +38,7 @@ test('takes the place of the nonce that it renews', async () => {
   await scene.version.renew(scene.pool.reserve() as Nonce, question());
   await scene.send();
   expect(scene.sent).toEqual(['HEAD /p', 'HEAD /p n2:1', 'GET /x n2:2']);
+  expect(scene.messages.map(({ follows }) => follows?.status)).toEqual([undefined, 401, undefined]);
   expect(scene.events).toEqual(['attempt challenged', 'challenge ahead', 'attempt ok']);
 });
 
