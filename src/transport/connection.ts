@@ -9,8 +9,9 @@ import type { Holder } from './fair-queue.ts';
 import { isLastRequest, type OwnLines, StreamedRequest, writeRequest } from './request-writer.ts';
 import { ResponseReader } from './response-reader.ts';
 
-/** How long a connection is kept idle if the upstream does not say, in milliseconds, and at most. */
-const IDLE_TIME = 4_000;
+/** Seconds for which an upstream is taken to keep an idle connection if it does not say. */
+const KEEP_ALIVE_SECONDS = 6;
+/** The longest that a connection is kept idle, in milliseconds. */
 const MAX_IDLE_TIME = 600_000;
 /** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
 const IDLE_MARGIN = 2_000;
@@ -344,11 +345,10 @@ export class Connection implements ResponseSource {
     this.#hadBody = message !== undefined && message.body !== null;
     this.freeSince = now;
     this.isForAnswer = message?.method === 'HEAD';
-    const { keepAliveSeconds } = this.reader;
-    const idleTime =
-      keepAliveSeconds === undefined
-        ? IDLE_TIME
-        : Math.min(keepAliveSeconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME);
+    const { keepAliveSeconds: seconds = KEEP_ALIVE_SECONDS } = this.reader;
+    // The answer to a challenge goes out at once, also where the upstream closes idle connections soon.
+    const least = this.challenge === undefined ? 0 : Math.min(seconds * 1000, SILENT_END) / 2;
+    const idleTime = Math.max(Math.min(seconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME), least);
     if (idleTime <= 0 || now >= this.#useUntil) {
       this.#end();
       return;
