@@ -325,12 +325,8 @@ export class Connections implements ConnectionOwner {
 
   #tick(): void {
     const now = this.#settings.clock.now();
-    let silentSince = now;
-    for (const connection of this.#connections) {
-      connection.tick(now);
-      silentSince = Math.min(silentSince, connection.silentSince ?? now);
-    }
-    this.#idle.closeSilent(silentSince, now);
+    for (const connection of this.#connections) connection.tick(now);
+    this.#idle.closeSilent(this.#connections, now);
     if (this.#waiting.size === 0) return;
     this.#endLongWaits(now);
     if (this.#available <= 0) this.#reclaim(now);

@@ -56,7 +56,7 @@ export class IdleConnections {
   /** Does nothing if it is not idle. */
   #takeOut(connection: Connection): void {
     this.#reserved.delete(connection);
-    const at = this.#idle.indexOf(connection);
+    const at = this.#idle.lastIndexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
   }
 
@@ -90,39 +90,47 @@ export class IdleConnections {
 
   /** True if a request may cross the end of a connection that is being closed behind a 401. */
   #mayCross({ survives401 }: Connection, message: Message, now: number): boolean {
-    const { method, body, request, freshConnection = false } = message;
+    const { method, body, freshConnection = false } = message;
     const isRepeatable = IDEMPOTENT.has(method) && (body === null || Buffer.isBuffer(body));
     if (now >= this.#closesUntil) return isRepeatable || survives401 || this.#keepsForBody;
-    // A question of the gateway is not repeated, nor is a request again.
-    return isRepeatable && request.client !== '' && !freshConnection;
+    // A request is repeated once.
+    return isRepeatable && !freshConnection;
   }
 
   #takeLast(message: Message, now: number, canOpen: boolean): Connection | undefined {
     const needsFresh = message.freshConnection === true;
+    // Once it is known what a refusal means, its challenge may be answered: questions about that leave it alone.
+    const isQuestion = message.request.client === '';
+    let last: Connection | undefined;
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
       const idle = this.#idle[at] as Connection;
-      const isChallenged = idle.isChallenged(now);
-      // Its challenge is about to be answered, or may be, once it is known what another refusal means.
-      if (canOpen && isChallenged && (needsFresh || this.#reserved.has(idle))) continue;
-      if (at === this.#idle.length - 1) this.#idle.pop();
-      else this.#idle.splice(at, 1);
-      this.#reserved.delete(idle);
-      const crosses = isChallenged && !this.#mayCross(idle, message, now);
-      const isUnfit = (needsFresh && idle.wasUsed) || idle.isForAnswer || crosses;
-      if (!isUnfit && !idle.isStale(now)) return idle;
-      idle.close();
-      if (isUnfit) return undefined;
+      if (idle.isStale(now)) {
+        idle.close();
+      } else if (!idle.isChallenged(now)) {
+        last = idle;
+        break;
+      } else if (!canOpen || !(needsFresh || isQuestion || this.#reserved.has(idle))) {
+        last ??= idle;
+      }
     }
+    if (last === undefined) return undefined;
+    this.#takeOut(last);
+    const crosses = last.isChallenged(now) && !this.#mayCross(last, message, now);
+    if (!(needsFresh && last.wasUsed) && !last.isForAnswer && !crosses) return last;
+    last.close();
     return undefined;
   }
 
   /**
    * Closes those that were idle when a request went out on a kept connection that gets no byte, unless another kept one
    * has carried a response since: something on the way, such as a firewall, may have forgotten them all, and each would
-   * take a request with it. `since`: when the longest such wait began.
+   * take a request with it. The latest such request counts: one that takes long, such as a long poll, says nothing.
    */
-  closeSilent(since: number, now: number): void {
-    if (since > now - this.#silenceMs || this.#keptAt > since) return;
+  closeSilent(all: Iterable<Connection>, now: number): void {
+    let since = Number.NEGATIVE_INFINITY;
+    for (const { silentSince = now } of all)
+      if (silentSince <= now - this.#silenceMs) since = Math.max(since, silentSince);
+    if (this.#keptAt > since) return;
     for (const idle of [...this.#idle]) if (idle.freeSince < since) idle.close();
   }
 }

@@ -12,19 +12,23 @@ const scene = useExchanges();
 const ANSWER = { headers: ['authorization', 'Digest'], answers: {} as AnsweredNonce };
 
 /** Challenges what has no answer; all bodies are the number of the connection. */
-async function guarded(connection: UpstreamConnection): Promise<void> {
+async function guarded(connection: UpstreamConnection, fields = ''): Promise<void> {
   for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
     const status = head.includes('\r\nauthorization:') ? '200 OK' : '401 Unauthorized';
     const body = head.startsWith('HEAD') ? '' : `${connection.number}`;
     await connection.write(
-      `HTTP/1.1 ${status}\r\nN: ${connection.number}\r\nContent-Length: 1\r\n\r\n${body}`,
+      `HTTP/1.1 ${status}\r\nN: ${connection.number}\r\n${fields}Content-Length: 1\r\n\r\n${body}`,
     );
   }
 }
 
-/** Returns the response, which was read whole. */
+const requestOf = (client: string) => ({ client, cancellation: new Cancellation() });
+/** Of the gateway's own. */
+const question = () => ({ request: requestOf('') });
+
+/** Returns the response, which was read whole. A HEAD is a question of the gateway. */
 async function exchange(connections: Connections, change: Partial<Message> = {}): Promise<UpstreamResponse> {
-  const request = { client: '', cancellation: new Cancellation() };
+  const request = requestOf(change.method === 'HEAD' ? '' : 'reporting');
   const response = await connections.exchange({
     request,
     method: 'GET',
@@ -59,6 +63,54 @@ test('a connection whose challenge is about to be answered is left alone while a
   expect((await Promise.all(both)).map(numberOf)).toEqual(['2', '1']);
 });
 
+/** Opens this number of connections, which are idle then. */
+async function open(connections: Connections, count: number): Promise<void> {
+  await Promise.all(Array.from({ length: count }, () => exchange(connections, ANSWER)));
+}
+
+test('also where no other one can be opened, while another one is idle', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  await open(connections, 2);
+  const first = await exchange(connections);
+  const both = [{ ...ANSWER }, { ...ANSWER, follows: first }].map((change) => exchange(connections, change));
+  const [other, answered] = (await Promise.all(both)).map(numberOf);
+  expect(answered).toBe(numberOf(first));
+  expect(other).not.toBe(answered);
+});
+
+test.each([
+  ['a question of the gateway', question],
+  ['a request that needs a new one', () => ({ freshConnection: true })],
+])('a connection is left to the answer to its challenge by %s', async (_what, change) => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  const first = await exchange(connections);
+  expect(numberOf(await exchange(connections, { ...ANSWER, ...change() }))).toBe('2');
+  expect(numberOf(await exchange(connections, { ...ANSWER, follows: first }))).toBe('1');
+});
+
+test.each([
+  ['no answer follows to the challenge of a HEAD', { method: 'HEAD' }, {}],
+  ['a POST might cross the end of the last one', {}, { method: 'POST', body: Buffer.from('x') }],
+])('another idle connection is used where %s', async (_what, last, change) => {
+  const { connections } = await scene(guarded, { connections: 4 });
+  await open(connections, 2);
+  const challenged = await exchange(connections, last);
+  const used = numberOf(await exchange(connections, { ...ANSWER, ...change }));
+  expect([used, numberOf(challenged)].sort()).toEqual(['1', '2']);
+});
+
+test.each([
+  [0, '2'],
+  [1, '1'],
+  [2, '1'],
+])('an answer goes out where connections are kept for %i s: on connection %s', async (seconds, expected) => {
+  const brief = (connection: UpstreamConnection): Promise<void> =>
+    guarded(connection, `Keep-Alive: timeout=${seconds}\r\n`);
+  const { connections } = await scene(brief, { connections: 2 });
+  const first = await exchange(connections);
+  expect(numberOf(await exchange(connections, { ...ANSWER, follows: first }))).toBe(expected);
+});
+
 test('where a body came behind a HEAD once, answers to its challenges go out on others', async () => {
   const withBody = async (connection: UpstreamConnection): Promise<void> => {
     if (connection.number > 1) return guarded(connection);
@@ -84,7 +136,7 @@ test('one connection is enough for all requests', async () => {
 
 test('nothing follows a HEAD of a client', async () => {
   const { connections } = await scene(guarded, { connections: 2 });
-  const request = { client: 'reporting', cancellation: new Cancellation() };
+  const request = requestOf('reporting');
   const first = await exchange(connections, { method: 'HEAD', request });
   expect(numberOf(await exchange(connections, { ...ANSWER, request, follows: first }))).toBe('2');
 });
@@ -151,12 +203,12 @@ describe('a POST, which cannot be repeated, answers on the connection that broug
   });
 });
 
-test('where a connection ends behind a 401, answers go out on others', async () => {
+test('where a connection ends behind a 401, the answer of a request that was repeated goes out on another one', async () => {
   const { connections } = await scene(closing, { connections: 3 });
   const first = await exchange(connections);
   await expect(exchange(connections, { ...ANSWER, follows: first })).rejects.toThrow();
   const second = await exchange(connections);
-  const answered = await exchange(connections, { ...ANSWER, follows: second });
+  const answered = await exchange(connections, { ...ANSWER, follows: second, freshConnection: true });
   expect(numberOf(answered)).not.toBe(numberOf(second));
 });
 
@@ -174,4 +226,28 @@ test('kept connections that something on the way has forgotten cost one request'
   expect((await send()).kind).toBe('upstream-timeout');
   expect((await send()).kind).toBe('answered');
   expect(served).toBe(4);
+});
+
+test('kept connections that something has forgotten are closed also while a long poll waits from before', async () => {
+  let isForgotten = false;
+  const used = new Set<number>();
+  const forgetting = async (connection: UpstreamConnection): Promise<void> => {
+    for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+      const isSilent = head.startsWith('GET /poll') || (isForgotten && used.has(connection.number));
+      if (isSilent) return connection.closed();
+      used.add(connection.number);
+      await connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: 0\r\n\r\n');
+    }
+  };
+  const { send, connections } = await scene(forgetting, { connections: 4, timeouts: { response: 2_000 } });
+  await Promise.all([send(), send(), send(), send()]);
+  await until(() => connections.stats.free === 4);
+  const poll = send({ target: '/poll' });
+  await until(() => connections.stats.running === 1);
+  expect((await send()).kind).toBe('answered');
+  isForgotten = true;
+  const first = send();
+  await until(() => connections.stats.free === 0);
+  expect([connections.stats.running, (await send()).kind]).toEqual([2, 'answered']);
+  expect([(await poll).kind, (await first).kind]).toEqual(['upstream-timeout', 'upstream-timeout']);
 });
