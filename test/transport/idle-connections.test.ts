@@ -9,6 +9,7 @@ import { until } from '../support/until.ts';
 import { useExchanges } from './exchanges.ts';
 
 const scene = useExchanges();
+const KEPT = 'HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: 0\r\n\r\n';
 const ANSWER = { headers: ['authorization', 'Digest'], answers: {} as AnsweredNonce };
 
 /** Challenges what has no answer; all bodies are the number of the connection. */
@@ -217,7 +218,7 @@ test('kept connections that something on the way has forgotten cost one request'
   const once = async (connection: UpstreamConnection): Promise<void> => {
     if ((await connection.request()) === undefined) return;
     served += 1;
-    await connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: 0\r\n\r\n');
+    await connection.write(KEPT);
     await connection.closed();
   };
   const { send, connections } = await scene(once, { connections: 4, timeouts: { response: 400 } });
@@ -228,7 +229,7 @@ test('kept connections that something on the way has forgotten cost one request'
   expect(served).toBe(4);
 });
 
-test('kept connections that something has forgotten are closed also while a long poll waits from before', async () => {
+test('kept connections that something has forgotten are closed also while a long poll waits, and a new one serves', async () => {
   let isForgotten = false;
   const used = new Set<number>();
   const forgetting = async (connection: UpstreamConnection): Promise<void> => {
@@ -236,10 +237,10 @@ test('kept connections that something has forgotten are closed also while a long
       const isSilent = head.startsWith('GET /poll') || (isForgotten && used.has(connection.number));
       if (isSilent) return connection.closed();
       used.add(connection.number);
-      await connection.write('HTTP/1.1 200 OK\r\nKeep-Alive: timeout=60\r\nContent-Length: 0\r\n\r\n');
+      await connection.write(KEPT);
     }
   };
-  const { send, connections } = await scene(forgetting, { connections: 4, timeouts: { response: 2_000 } });
+  const { send, connections } = await scene(forgetting, { connections: 5, timeouts: { response: 2_000 } });
   await Promise.all([send(), send(), send(), send()]);
   await until(() => connections.stats.free === 4);
   const poll = send({ target: '/poll' });
@@ -247,7 +248,27 @@ test('kept connections that something has forgotten are closed also while a long
   expect((await send()).kind).toBe('answered');
   isForgotten = true;
   const first = send();
-  await until(() => connections.stats.free === 0);
-  expect([connections.stats.running, (await send()).kind]).toEqual([2, 'answered']);
+  await until(() => connections.stats.running === 2);
+  expect((await send({ freshConnection: true })).kind).toBe('answered');
+  expect(connections.stats.free).toBe(2);
+  await until(() => connections.stats.free === 1);
+  expect(connections.stats.running).toBe(2);
   expect([(await poll).kind, (await first).kind]).toEqual(['upstream-timeout', 'upstream-timeout']);
+});
+
+test('a slow response closes no idle connection while another kept one serves', async () => {
+  const slow = async (connection: UpstreamConnection): Promise<void> => {
+    for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+      if (head.startsWith('GET /slow')) return connection.closed();
+      await connection.write(KEPT);
+    }
+  };
+  const { send, connections } = await scene(slow, { connections: 3, timeouts: { response: 400 } });
+  await Promise.all([send(), send(), send()]);
+  await until(() => connections.stats.free === 3);
+  const waiting = send({ target: '/slow' });
+  await until(() => connections.stats.running === 1);
+  expect((await send()).kind).toBe('answered');
+  expect((await waiting).kind).toBe('upstream-timeout');
+  expect(connections.stats.free).toBe(2);
 });
