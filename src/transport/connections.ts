@@ -76,6 +76,8 @@ export class Connections implements ConnectionOwner {
   readonly #connections = new Set<Connection>();
   readonly #idle: IdleConnections;
   readonly #waiting = new FairQueue<UpstreamExchange>();
+  /** Those that answer a challenge, added in this turn of the event loop. */
+  readonly #answers: UpstreamExchange[] = [];
   readonly #longestWait: number;
   readonly #queueWait: HistogramSeries | undefined;
   /** How long exchanges hold a connection, in milliseconds: an exponential moving average. */
@@ -137,7 +139,7 @@ export class Connections implements ConnectionOwner {
     if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
     return new Promise((resolve, reject) => {
       const exchange = new UpstreamExchange(message, this.#waiting, observer, resolve, reject);
-      if (message.follows !== undefined) this.#idle.reserve(message, this.#settings.clock.now());
+      if (message.follows !== undefined) this.#answers.push(exchange);
       if (this.#waiting.size > this.#available - this.#reserve) this.#waits(exchange);
       this.#schedule();
     });
@@ -238,6 +240,10 @@ export class Connections implements ConnectionOwner {
   readonly #assign = (): void => {
     this.#isScheduled = false;
     const now = this.#settings.clock.now();
+    // Others would take their connections.
+    for (const answer of this.#answers.splice(0)) {
+      if (this.#waiting.has(answer) && this.#idle.hasOwn(answer.message, now)) this.#start(answer, now);
+    }
     for (;;) {
       const next = this.#waiting.nextWithin(this.#share);
       if (next === undefined || !this.#start(next, now)) break;

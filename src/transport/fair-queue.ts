@@ -26,10 +26,14 @@ export class LinkedQueue<T extends Linked<T>> {
     this.size += 1;
   }
 
+  has(item: T): boolean {
+    return item.previous !== undefined || this.first === item;
+  }
+
   /** Does nothing if the item is not in the queue. */
   remove(item: T): void {
+    if (!this.has(item)) return;
     const { previous, next } = item;
-    if (previous === undefined && this.first !== item) return;
     if (previous === undefined) this.first = next;
     else previous.next = next;
     if (next === undefined) this.#last = previous;
@@ -106,6 +110,10 @@ export class FairQueue<T extends Queued<T>> {
     return this.#clients.find(client)?.held ?? 0;
   }
 
+  has(item: T): boolean {
+    return this.#clients.find(item.client)?.has(item) === true;
+  }
+
   /** Adds an item that is in no queue. */
   add(item: T): void {
     const queue = this.#clients.of(item.client);
@@ -121,7 +129,7 @@ export class FairQueue<T extends Queued<T>> {
     return item;
   }
 
-  /** Removes the oldest item of a client, whose turn is over then, and returns that client. */
+  /** Removes an item, and returns its client, whose turn is over then. */
   takeThis(item: T): Holder {
     const queue = this.#clients.of(item.client);
     queue.remove(item);

@@ -17,8 +17,6 @@ export class IdleConnections {
   #closesUntil = Number.NEGATIVE_INFINITY;
   /** True if the upstream sends a body with responses to HEAD, so that no answer may follow them. */
   #headHasBody = false;
-  /** Those for which an answer to their challenge waits. */
-  readonly #reserved = new Set<Connection>();
   /** When a connection that had been idle carried a response to its end last. */
   #keptAt = Number.NEGATIVE_INFINITY;
 
@@ -55,15 +53,13 @@ export class IdleConnections {
 
   /** Does nothing if it is not idle. */
   #takeOut(connection: Connection): void {
-    this.#reserved.delete(connection);
     const at = this.#idle.lastIndexOf(connection);
     if (at !== -1) this.#idle.splice(at, 1);
   }
 
-  /** A message begins to wait: others leave the connection alone that it will take. */
-  reserve(message: Message, now: number): void {
-    const own = this.#ownOf(message, now);
-    if (own !== undefined) this.#reserved.add(own);
+  /** True if the message would go out on the connection with the challenge that it answers. */
+  hasOwn(message: Message, now: number): boolean {
+    return this.#ownOf(message, now) !== undefined;
   }
 
   /**
@@ -100,7 +96,7 @@ export class IdleConnections {
   #takeLast(message: Message, now: number, canOpen: boolean): Connection | undefined {
     const needsFresh = message.freshConnection === true;
     // Once it is known what a refusal means, its challenge may be answered: questions about that leave it alone.
-    const isQuestion = message.request.client === '';
+    const leavesChallenged = canOpen && (needsFresh || message.request.client === '');
     let last: Connection | undefined;
     for (let at = this.#idle.length - 1; at >= 0; at -= 1) {
       const idle = this.#idle[at] as Connection;
@@ -109,7 +105,7 @@ export class IdleConnections {
       } else if (!idle.isChallenged(now)) {
         last = idle;
         break;
-      } else if (!canOpen || !(needsFresh || isQuestion || this.#reserved.has(idle))) {
+      } else if (!leavesChallenged) {
         last ??= idle;
       }
     }

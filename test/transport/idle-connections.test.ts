@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
+import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { AnsweredNonce, Message } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
@@ -69,14 +70,24 @@ async function open(connections: Connections, count: number): Promise<void> {
   await Promise.all(Array.from({ length: count }, () => exchange(connections, ANSWER)));
 }
 
-test('also where no other one can be opened, while another one is idle', async () => {
-  const { connections } = await scene(guarded, { connections: 2 });
-  await open(connections, 2);
-  const first = await exchange(connections);
-  const both = [{ ...ANSWER }, { ...ANSWER, follows: first }].map((change) => exchange(connections, change));
-  const [other, answered] = (await Promise.all(both)).map(numberOf);
-  expect(answered).toBe(numberOf(first));
-  expect(other).not.toBe(answered);
+test('an answer goes out before a request that has waited, where no other connection can be opened', async () => {
+  const { connections } = await scene(guarded, { connections: 1 });
+  const follows = await exchange(connections);
+  const order: string[] = [];
+  const other = exchange(connections).then(() => order.push('other'));
+  const answer = exchange(connections, { ...ANSWER, follows }).then(() => order.push('answer'));
+  await Promise.all([other, answer]);
+  expect(order).toEqual(['answer', 'other']);
+});
+
+test('an answer that is cancelled at once goes out on no connection', async () => {
+  const { connections } = await scene(guarded, { connections: 1 });
+  const follows = await exchange(connections);
+  const request = requestOf('reporting');
+  const answer = exchange(connections, { ...ANSWER, request, follows });
+  request.cancellation.cancel(new GatewayError('client-closed', 'The client left.'));
+  await expect(answer).rejects.toThrow('The client left.');
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('1');
 });
 
 test.each([
