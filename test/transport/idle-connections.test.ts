@@ -1,5 +1,6 @@
 import { describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
+import { type Clock, monotonicClock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
 import { AttemptBudget } from '../../src/handshake/attempt-budget.ts';
 import type { AnsweredNonce, Message } from '../../src/handshake/exchange.ts';
@@ -222,6 +223,75 @@ test('where a connection ends behind a 401, the answer of a request that was rep
   const second = await exchange(connections);
   const answered = await exchange(connections, { ...ANSWER, follows: second, freshConnection: true });
   expect(numberOf(answered)).not.toBe(numberOf(second));
+});
+
+describe('an upstream that keeps a connection behind a 401, or closes it', () => {
+  const put = { method: 'PUT', body: Buffer.from('x') };
+  const post = { method: 'POST', body: Buffer.from('x') };
+
+  /** Resets a connection at what comes behind a 401, if the script says so by then. */
+  const start = async (clock: Clock = monotonicClock) => {
+    const state = { closes: false };
+    const script = async (connection: UpstreamConnection): Promise<void> => {
+      let isChallenged = false;
+      for (let head = await connection.request(); head !== undefined; head = await connection.request()) {
+        if (isChallenged && state.closes) return connection.reset();
+        isChallenged = !head.includes('\r\nauthorization:');
+        const status = isChallenged ? '401 No' : '200 OK';
+        await connection.write(`HTTP/1.1 ${status}\r\nN: ${connection.number}\r\nContent-Length: 0\r\n\r\n`);
+      }
+    };
+    const { connections } = await scene(script, { connections: 8, clock });
+    /** Whether the answer goes out where the challenge came, on a connection that has not carried one before. */
+    const isOnOwn = async (change: Partial<Message>): Promise<boolean> => {
+      const follows = await exchange(connections, { ...change, freshConnection: true });
+      const answer = { ...change, ...ANSWER, follows };
+      return numberOf(await exchange(connections, answer)) === numberOf(follows);
+    };
+    const close = async (change: Partial<Message>): Promise<void> => {
+      state.closes = true;
+      await expect(isOnOwn(change)).rejects.toThrow();
+      state.closes = false;
+    };
+    return { isOnOwn, close };
+  };
+
+  test('is known for bodies until one shows something else, whatever comes without one', async () => {
+    const { isOnOwn, close } = await start();
+    await isOnOwn({});
+    expect(await isOnOwn(post)).toBe(false);
+    await isOnOwn(put);
+    await isOnOwn({});
+    expect(await isOnOwn(post)).toBe(true);
+    await close(put);
+    await isOnOwn({});
+    expect(await isOnOwn(post)).toBe(false);
+  });
+
+  test('is taken to close it for ten seconds, and not once it keeps one', async () => {
+    let now = 0;
+    const { isOnOwn, close } = await start({ now: () => now });
+    const isCrossed = () => isOnOwn({ freshConnection: true });
+    await close({});
+    expect(await isCrossed()).toBe(false);
+    now += 9_999;
+    expect(await isCrossed()).toBe(false);
+    now += 1;
+    expect(await isCrossed()).toBe(true);
+    await close({});
+    await isOnOwn({});
+    expect(await isCrossed()).toBe(true);
+  });
+});
+
+test('a body that is not kept, of a PUT too, does not cross the end of a connection', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  async function* body(): AsyncGenerator<Buffer, void> {
+    yield Buffer.from('x');
+  }
+  const follows = await exchange(connections);
+  const answer = { ...ANSWER, method: 'PUT', body: body(), follows };
+  expect(numberOf(await exchange(connections, answer))).toBe('2');
 });
 
 test('kept connections that something on the way has forgotten cost one request', async () => {
