@@ -139,12 +139,23 @@ test('where a body came behind a HEAD once, answers to its challenges go out on 
   const second = await exchange(connections, { method: 'HEAD' });
   expect(numberOf(second)).toBe('2');
   expect(numberOf(await exchange(connections, { ...ANSWER, method: 'HEAD', follows: second }))).toBe('3');
+  await open(connections, 2);
+  const get = await exchange(connections);
+  expect(numberOf(await exchange(connections, { ...ANSWER, follows: get }))).toBe(numberOf(get));
 });
 
-test('one connection is enough for all requests', async () => {
+test.each([{}, question()])('one connection is enough for all requests', async (change) => {
   const { connections } = await scene(guarded, { connections: 1 });
   await exchange(connections);
-  expect(numberOf(await exchange(connections, ANSWER))).toBe('1');
+  expect(numberOf(await exchange(connections, { ...ANSWER, ...change }))).toBe('1');
+});
+
+test('no answer goes out on a connection that the upstream may be closing since it is idle', async () => {
+  let now = 0;
+  const { connections } = await scene(guarded, { connections: 2, clock: { now: () => now } });
+  const follows = await exchange(connections);
+  now += 4_000;
+  expect(numberOf(await exchange(connections, { ...ANSWER, follows }))).toBe('2');
 });
 
 test('nothing follows a HEAD of a client', async () => {
