@@ -244,11 +244,15 @@ export class UpstreamCredential {
         await this.#waiting.waitOut(call);
         continue;
       }
-      // Each attempt can extend a lock-out.
-      if (version.health.isHeld) this.#deps.circuit.admit();
+      if (this.#hasToBeDue(version)) this.#deps.circuit.admit();
       if (!version.health.accepted && !this.#waiting.busy) this.#waiting.beginTest(call);
       return version;
     }
+  }
+
+  /** Each attempt can extend a lock-out. All whose wait for a slow test is over would be as many failed log-ins. */
+  #hasToBeDue({ health }: CredentialVersion): boolean {
+    return health.isHeld || (health.wasRefused && this.#waiting.busy);
   }
 
   #responded(version: CredentialVersion, call: Sending, response: UpstreamResponse): UpstreamResponse {

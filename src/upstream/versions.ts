@@ -175,7 +175,8 @@ export class Versions {
     if (health.refuse(attempt)) {
       version.refusedAt = this.#deps.clock.now();
       this.note('refused', [version], { by });
-      this.#report(version, true);
+      // A refused version is tried again and again.
+      if (!version.isRefusalReported) this.#report(version, true);
     }
     if (health.refused) this.reject(version);
   }

@@ -1250,6 +1250,25 @@ describe('a credential of which every version is refused', () => {
     expect(await scene.send()).toBe('answered');
     expect(scene.sent).toEqual(['HEAD /x', 'GET /x fresh', 'GET /x', 'GET /x n2:1']);
   });
+
+  test('is sent by no others while a request that tests it takes longer than they may wait, and reported once', async () => {
+    const scene = new HandshakeScene({ attemptsWhenRefused: 1, options: { timeouts: { response: 20 } } });
+    scene.credential.versions.refuse(scene.version, scene.health.attempt(), 'verdict');
+    scene.clock.at += 15 * 60_000;
+    const slow = held(challenge('n2'));
+    scene.replies.push(challenge('n1'), slow.reply, challenge('n3'), challenge('n4'));
+    const testing = scene.send({ target: '/a' });
+    await slow.came;
+    const others = ['/b', '/c'].map((target) => scene.send({ target }));
+    expect(await Promise.all(others)).toEqual([REFUSED, REFUSED]);
+    expect(scene.sent).toEqual(['GET /a', 'GET /a n1:1']);
+    slow.release();
+    expect(await testing).toBe(REFUSED);
+    expect(scene.sent.slice(2)).toEqual(['HEAD /neutral', 'HEAD /neutral n3:1']);
+    expect(scene.events.filter((event) => event === `version ${scene.version.version} refused`)).toHaveLength(
+      1,
+    );
+  });
 });
 
 test('a request without an attempt left waits while an unknown version is asked about, and goes on with it', async () => {

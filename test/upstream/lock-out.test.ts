@@ -2,7 +2,7 @@ import { describe, expect, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { until } from '../support/until.ts';
-import { type UpstreamScene, useUpstreams } from './upstream-scene.ts';
+import { setOf, type UpstreamScene, useUpstreams } from './upstream-scene.ts';
 
 const { listen, open } = useUpstreams();
 
@@ -10,7 +10,7 @@ const CLIENTS = 20;
 const STEP_MS = 6_000;
 
 /** An upstream that responds so to authenticated attempts, the first of which is 1, and what it counted. */
-async function upstream(statusOf: (attempt: number, target: string) => number) {
+async function upstream(statusOf: (attempt: number, target: string) => number, sets = [setOf()]) {
   const seen = { attempts: 0, refused: 0 };
   let issued = 0;
   const origin = await listen((req, res) => {
@@ -26,7 +26,7 @@ async function upstream(statusOf: (attempt: number, target: string) => number) {
   });
   const options = { origins: [origin], connections: CLIENTS, attemptsWhenRefused: 2 };
   const store = new MemoryChallengeStore(monotonicClock);
-  return { seen, scene: open(options, { store }), other: open(options, { store }) };
+  return { seen, scene: open(options, { store, sets }), other: open(options, { store, sets }) };
 }
 
 /** Requests of many clients at once, again and again for this long; resolves to the last outcomes. */
@@ -102,6 +102,24 @@ describe('when the account may not use the target of the questions', () => {
     scene.clock.ahead += MINUTE_MS;
     expect([await scene.send(mine), await scene.send(mine)]).toEqual([200, 200]);
     expect(seen.refused).toBe(3);
+  });
+
+  test('two wrong versions cost two attempts more each in the minute of that', async () => {
+    const MINUTES = 20;
+    const times: number[] = [];
+    const current = setOf().current;
+    const next = { ...current, version: '2', username: 'v' };
+    const set = { ...setOf(), next };
+    const { scene } = await upstream(() => {
+      times.push(scene.clock.ahead);
+      return 401;
+    }, [set]);
+    await crowds(scene, MINUTES * MINUTE_MS);
+    const later = times.filter((time) => time > 2 * MINUTE_MS);
+    const inMinutes = later.map(
+      (end) => later.filter((time) => time <= end && time > end - MINUTE_MS).length,
+    );
+    expect(Math.max(...inMinutes)).toBeLessThanOrEqual(2 + 2 * 2);
   });
 
   test('a wrong password costs no more attempts for that', async () => {
