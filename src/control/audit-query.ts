@@ -140,7 +140,7 @@ export function readUsage(parameters: unknown) {
 }
 
 function queryOf({ from, to, identifier, address, ...given }: Criteria): Query {
-  if (from !== undefined && to !== undefined && from > to) {
+  if (from !== undefined && to !== undefined && from >= to) {
     const message = `The parameter from begins at ${from}, and to ends at ${to}: no time lies between them.`;
     throw new ParameterError(message, ['from', 'to']);
   }

@@ -211,7 +211,7 @@ describe('at the start', () => {
     expect(audit.integrityError).toBeUndefined();
   });
 
-  test('signed heads that begin anew, since no key could check those before, are told', async () => {
+  test('a new tree of signed heads, since no key could check the one before, is told', async () => {
     const directory = await folder();
     const start = (fill: string) =>
       openTestAudit(directory, { key: new Secret(fill.repeat(64)), signingKey: newSigningKey().secret });
@@ -223,7 +223,7 @@ describe('at the start', () => {
       expect.objectContaining({
         level: 40,
         first: 2,
-        msg: 'audit log was sealed with another key; that part was not checked, and signed heads begin anew',
+        msg: 'audit log was sealed with another key; that part was not checked, and a new tree of signed heads begins',
       }),
     );
   });

@@ -341,7 +341,8 @@ class FileAudit implements Audit {
     if (otherKey !== undefined) {
       const msg = 'audit log was sealed with another key; that part was not checked';
       const isUnproven = this.#options.signingKey !== undefined && tree === undefined;
-      if (isUnproven) log.warn({ before: otherKey, first: nextSeq }, `${msg}, and signed heads begin anew`);
+      if (isUnproven)
+        log.warn({ before: otherKey, first: nextSeq }, `${msg}, and a new tree of signed heads begins`);
       else log.info({ before: otherKey }, msg);
     }
     if (otherSigner) written.push(this.adminWritten('signing-key-changed', {}));
