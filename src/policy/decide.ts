@@ -192,7 +192,7 @@ function checkParameters(operation: Operation | undefined, query: Query, sites: 
 function ambiguousPath(): GatewayError {
   return new GatewayError(
     'bad-request',
-    'Servers can read the path in more than one way (dot segments, //, \\, ;, another case, or a needless encoding), and a rule depends on it. Write it as the API describes it.',
+    'Servers can read the path in more than one way (dot segments, //, \\, ;, another case, a needless encoding, an encoded ? or #, control characters, or bytes that are not UTF-8), and a rule depends on it. Write it as the API describes it.',
   );
 }
 

@@ -5,10 +5,8 @@
 
 /** Percent-encoding of any depth at once: %2e, %252e, %25252e; and %u002e, which some servers know. */
 const ENCODED = /%(?:25)*(?:u([\da-f]{4})|([\da-f]{2}))/gi;
-/** UTF-8 of ASCII characters in two or three bytes (RFC 3629 §3 forbids it), as Latin-1. */
-const OVERLONG = /[\xc0\xc1][\x80-\xbf]|\xe0[\x80\x81][\x80-\xbf]/g;
-/** The same in four to six bytes, which RFC 2279 had. */
-const LONGER = /(?:\xf0\x80|\xf8\x80\x80|\xfc\x80\x80\x80)[\x80\x81][\x80-\xbf]/g;
+/** UTF-8 of ASCII characters in two bytes or more (RFC 3629 §3 forbids it; RFC 2279 had up to six), as Latin-1. */
+const OVERLONG = /(?:[\xc0\xc1]|(?:\xe0|\xf0\x80|\xf8\x80\x80|\xfc\x80\x80\x80)[\x80\x81])[\x80-\xbf]/g;
 const HIGH_BYTES = /[\x80-\xff]+/g;
 /** Windows makes a slash or a backslash of them (best fit). */
 const SLASHES = /[\u2044\u2215\u2216]/g;
@@ -17,6 +15,8 @@ const SLASHES = /[\u2044\u2215\u2216]/g;
  * and Bottle bytes that are no UTF-8.
  */
 const DROPPED = /(?!\0)[\p{Cc}\ufffd]/gu;
+/** Those of them that no UTF-8 has in it. */
+const ASCII_CONTROLS = /(?![\0\x80-\x9f])\p{Cc}/gu;
 /** Maximum decoding passes: encodings can be nested (%%32e), and each pass removes one level. */
 const PASSES = 3;
 
@@ -61,9 +61,9 @@ export function foldName(name: string): string {
   return folded.replace(MARKS, '').trimEnd().replace(/[. ]/g, '_');
 }
 
-/** Normalizes a query as a server reads it that decodes it before it splits it. */
+/** Normalizes a query as a server reads it that decodes it, and drops control characters, before it splits it. */
 export function foldQuery(query: string): string {
-  return foldCase(decodeAll(query));
+  return foldCase(decodeAll(query).replace(ASCII_CONTROLS, ''));
 }
 
 /**
@@ -71,7 +71,9 @@ export function foldQuery(query: string): string {
  * part of the query, as many rewrite rules do.
  */
 export function hidesQuery(path: string): boolean {
-  return path.includes('&') || (path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path))));
+  return (
+    path.includes('&') || (path.includes('%') && ENDS_PATH.test(foldCase(decodeAll(path, ASCII_CONTROLS))))
+  );
 }
 
 /** True for `[a-z\d_-]*`. A loop takes half as long as a regular expression, and each name of each query is tested. */
@@ -128,9 +130,9 @@ export function lenientReadings(path: string): readonly string[] | undefined {
 /** Returns the path, and what is left of it at servers that drop characters, and those that then look for the query. */
 function withLossyReadings(path: string): string[] {
   if (!MAY_LEAD_UP.test(path)) return [path];
-  const text = decodeAll(path).replace(LONGER, fromOverlong).replace(HIGH_BYTES, fromUtf8);
+  const text = decodeAll(path, ASCII_CONTROLS).replace(HIGH_BYTES, fromUtf8);
   const left = text.replace(SLASHES, '/').replace(DROPPED, '');
-  const [start = ''] = left.split(/[?#]/, 1);
+  const [start = ''] = left.split(/[?#\uff1f\uff03]/, 1);
   return start === left ? [path, left] : [path, left, start];
 }
 
@@ -263,13 +265,17 @@ function foldCase(text: string): string {
     .toLowerCase();
 }
 
-/** Decodes all that any server could, and drops the percent signs that are left: classic ASP reads `s%ite` as `site`. */
-function decodeAll(text: string): string {
+/**
+ * Decodes all that any server could, and drops the percent signs that are left: classic ASP reads `s%ite` as `site`.
+ * `dropped`: what goes before the next pass, as in `%2%0ae`.
+ */
+function decodeAll(text: string, dropped?: RegExp): string {
   let decoded = text;
   for (let pass = 0; pass < PASSES && decoded.includes('%'); pass += 1) {
     decoded = decoded.replace(ENCODED, (_encoded, wide?: string, narrow?: string) =>
       String.fromCharCode(Number.parseInt(wide ?? narrow ?? '', 16)),
     );
+    if (dropped !== undefined) decoded = decoded.replace(dropped, '');
   }
   return decoded.replaceAll('%', '').replace(OVERLONG, fromOverlong);
 }
