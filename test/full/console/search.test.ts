@@ -59,7 +59,7 @@ beforeAll(async () => {
     {
       requestId: 'traced',
       traceId: TRACE_ID,
-      target: '/api/x?ids=%27MS-1%27,%27MS-2%27,%27%E2%80%AE3%27&token=a',
+      target: '/api/x?ids=%27MS-1%27,%27MS-2%27,%27%E2%80%AE3%27&token%E2%80%AE=a',
     },
     { requestId: REFUSED_ID, status: 429, code: 'rate-limited', upstream: undefined, credential: undefined },
   ]) {
@@ -214,7 +214,7 @@ test('a request has its timing, upstream, parameters and trace; an event of the 
   const text = await page.getByRole('main').innerText();
   expect(text).toMatch(/43 ms from its arrival to the end of its response/);
   expect(text).toMatch(/status 200 from a\.example, 1 attempt/);
-  expect(text).toMatch(/ids = 'MS-1','MS-2','\\u202e3'\s+token \(value not recorded\)/);
+  expect(text).toMatch(/ids = 'MS-1','MS-2','\\u202e3'\s+token\\u202e \(value not recorded\)/);
   const trace = page.getByRole('link', { name: TRACE_ID });
   expect(await trace.getAttribute('href')).toBe(`https://traces.example.org/trace/${TRACE_ID}`);
 

@@ -123,7 +123,7 @@ function parametersOf({ parameters, cut }: RequestRow) {
     <>
       {entries.map(([name, value]) => (
         <div key={name}>
-          {name}
+          {printable(name)}
           {value === null ? (
             <span class="muted"> (value not recorded)</span>
           ) : (
