@@ -208,7 +208,7 @@ function ownPath(
     // The dot of a prefix such as /v1.0 begins no format.
     return plain === folded || asFolder(folded) === own || isWithin(plain);
   };
-  return (path) => lenientReadings(path)?.every(isOwn) === true && staysWithin(path, top);
+  return (path) => lenientReadings(path, top)?.every(isOwn) === true && staysWithin(path, top);
 }
 
 interface Siblings {

@@ -121,19 +121,21 @@ function segmentsOf(text: string): string[] {
 /**
  * Returns what lenient servers could read a path as, each as `foldPath` writes it: as it is, and without what could be
  * a host at its start. Undefined: too many, since it depends on the server where the host ends.
+ * `folder`: if the path begins with it, servers keep it as it is.
  */
-export function lenientReadings(path: string): readonly string[] | undefined {
-  const readings = withLossyReadings(path).map(hostReadings);
+export function lenientReadings(path: string, folder = ''): readonly string[] | undefined {
+  const readings = withLossyReadings(path, folder).map(hostReadings);
   return readings.every((each) => each !== undefined) ? readings.flat() : undefined;
 }
 
 /** Returns the path, and what is left of it at servers that drop characters, and those that then look for the query. */
-function withLossyReadings(path: string): string[] {
+function withLossyReadings(path: string, folder: string): string[] {
   if (!MAY_LEAD_UP.test(path)) return [path];
-  const text = decodeAll(path, ASCII_CONTROLS).replace(HIGH_BYTES, fromUtf8);
+  const kept = path.startsWith(folder) ? folder : '';
+  const text = decodeAll(path.slice(kept.length), ASCII_CONTROLS).replace(HIGH_BYTES, fromUtf8);
   const left = text.replace(SLASHES, '/').replace(DROPPED, '');
   const [start = ''] = left.split(/[?#\uff1f\uff03]/, 1);
-  return start === left ? [path, left] : [path, left, start];
+  return [path, kept + left, ...(start === left ? [] : [kept + start])];
 }
 
 function hostReadings(path: string): readonly string[] | undefined {
@@ -198,7 +200,9 @@ function bareName(name: string): string {
  * merges slashes. A path whose segments depend on who decodes it stays in none: each `..` could remove another one.
  */
 export function staysWithin(path: string, folder: string): boolean {
-  return !MAY_LEAD_UP.test(path) || withLossyReadings(path).every((each) => neverLeaves(each, folder));
+  return (
+    !MAY_LEAD_UP.test(path) || withLossyReadings(path, folder).every((each) => neverLeaves(each, folder))
+  );
 }
 
 function neverLeaves(path: string, folder: string): boolean {

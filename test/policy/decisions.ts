@@ -203,6 +203,12 @@ export const DECISIONS: Readonly<Record<string, readonly Row[]>> = {
     ['anonymous', 'v1', 'GET /v1/v2%2523x', 'bad-request'],
     ['anonymous', 'v2', 'GET /v1/v2/..%3fx', 'bad-request'],
     ['anonymous', 'v1', 'GET /v1/x%3f/v2/y%23', '- @-'],
+    ['anonymous', 'latin', 'GET /caf%E9%3f', '- @-'],
+    ['anonymous', 'latin', 'GET /caf%E9%3f/th%E9%3f/../%C3%A9', '- @-'],
+    ['anonymous', 'latin', 'GET /caf%E9%3f/.%0a./v2', 'bad-request'],
+    ['anonymous', 'latin', 'GET /caf%E9%3f/..%3f', 'bad-request'],
+    // A path that the absolute URL of an upstream led here need not begin with the prefix.
+    ['anonymous', 'v1', 'GET /%76%31/.%2%0ae/v1/v2', 'bad-request'],
     ['anonymous', 'v2', 'GET /v1/v2/x', '- @-'],
     ['anonymous', 'v2', 'GET /v1/v2/../x', 'bad-request'],
   ],

@@ -61,7 +61,7 @@ export const deployments = {
     match: { pathPrefix: '/bare/' },
     credential: 'key-bare',
   },
-  /** Three that share an upstream. */
+  /** Four that share an upstream. */
   v1: { ...bare, baseUrl: ['https://shared.example.org'], match: { pathPrefix: '/v1' }, credential: 'key-1' },
   v2: {
     ...bare,
@@ -74,6 +74,12 @@ export const deployments = {
     baseUrl: ['https://shared.example.org'],
     match: { pathPrefix: '/v1.0' },
     credential: 'key-9',
+  },
+  latin: {
+    ...bare,
+    baseUrl: ['https://shared.example.org'],
+    match: { pathPrefix: '/caf%E9%3f' },
+    credential: 'key-10',
   },
   /** Three that share an upstream, the first with every path that is none of the others, the last under another name. */
   rest: {
