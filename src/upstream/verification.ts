@@ -243,6 +243,8 @@ export class Verifier {
     const { target } = call.request;
     await this.#leadOrFollow(version, call, async (cancellation) => {
       const reply = await questions.probe(version, target, cancellation);
+      // One is counted: a refusal that names the nonce which it refuses costs another one.
+      if (reply.kind === 'refused') circuit.attempted(reply.attempts - 1);
       versions.noteReply(version, reply, 'verification');
       this.#settle(version, reply);
     });

@@ -9,8 +9,14 @@ const { listen, open } = useUpstreams();
 const CLIENTS = 20;
 const STEP_MS = 6_000;
 
-/** An upstream that responds so to authenticated attempts, the first of which is 1, and what it counted. */
-async function upstream(statusOf: (attempt: number, target: string) => number, sets = [setOf()]) {
+/**
+ * An upstream that responds so to authenticated attempts, the first of which is 1, and what it counted. `perNonce`: so many
+ * challenges in a row name the same one.
+ */
+async function upstream(
+  statusOf: (attempt: number, target: string) => number,
+  { sets = [setOf()], perNonce = 1 } = {},
+) {
   const seen = { attempts: 0, refused: 0 };
   let issued = 0;
   const origin = await listen((req, res) => {
@@ -21,7 +27,8 @@ async function upstream(statusOf: (attempt: number, target: string) => number, s
       if (status === 401) seen.refused += 1;
     }
     issued += 1;
-    if (status === 401) res.setHeader('www-authenticate', `Digest realm="r", nonce="n${issued}", qop="auth"`);
+    const nonce = Math.floor(issued / perNonce);
+    if (status === 401) res.setHeader('www-authenticate', `Digest realm="r", nonce="n${nonce}", qop="auth"`);
     res.writeHead(status).end();
   });
   const options = { origins: [origin], connections: CLIENTS, attemptsWhenRefused: 2 };
@@ -89,6 +96,16 @@ test('a process that met a lock-out learns from another one that it has ended', 
   await until(async () => (await scene.send()) === 200);
 });
 
+test('a refused password is sent no more often where a refusal names the nonce that it refuses', async () => {
+  const { seen, scene } = await upstream(() => 401, { perNonce: 3 });
+  await scene.send();
+  scene.clock.ahead += 60_000;
+  seen.refused = 0;
+  await crowds(scene, 8 * 60_000);
+  // Where one attempt is left of a minute, a question can take two.
+  expect(seen.refused).toBeLessThanOrEqual(8 * 2 + 1);
+});
+
 describe('when the account may not use the target of the questions', () => {
   const MINUTE_MS = 60_000;
   const REFUSED = 'upstream-credential-refused';
@@ -110,10 +127,13 @@ describe('when the account may not use the target of the questions', () => {
     const current = setOf().current;
     const next = { ...current, version: '2', username: 'v' };
     const set = { ...setOf(), next };
-    const { scene } = await upstream(() => {
-      times.push(scene.clock.ahead);
-      return 401;
-    }, [set]);
+    const { scene } = await upstream(
+      () => {
+        times.push(scene.clock.ahead);
+        return 401;
+      },
+      { sets: [set] },
+    );
     await crowds(scene, MINUTES * MINUTE_MS);
     const later = times.filter((time) => time > 2 * MINUTE_MS);
     const inMinutes = later.map(
