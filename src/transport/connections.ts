@@ -241,7 +241,9 @@ export class Connections implements ConnectionOwner {
     this.#isScheduled = false;
     const now = this.#settings.clock.now();
     // Others would take their connections.
-    for (const answer of this.#answers.splice(0)) if (this.#waiting.has(answer)) this.#start(answer, now);
+    for (const answer of this.#answers.splice(0)) {
+      if (this.#waiting.has(answer) && this.#idle.hasOwn(answer.message, now)) this.#start(answer, now);
+    }
     for (;;) {
       const next = this.#waiting.nextWithin(this.#share);
       if (next === undefined || !this.#start(next, now)) break;

@@ -57,6 +57,11 @@ export class IdleConnections {
     if (at !== -1) this.#idle.splice(at, 1);
   }
 
+  /** True if the message would go out on the connection with the challenge that it answers. */
+  hasOwn(message: Message, now: number): boolean {
+    return this.#ownOf(message, now) !== undefined;
+  }
+
   /**
    * Takes one that fits a message: that with the challenge which the message answers, or the one that was used last;
    * closes one that does not fit. `canOpen`: another one may be opened.

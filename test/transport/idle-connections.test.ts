@@ -81,6 +81,20 @@ test('an answer goes out before a request that has waited, where no other connec
   expect(order).toEqual(['answer', 'other']);
 });
 
+test.each([2, 4])(
+  'of %i connections, an answer takes none that brought the challenge of another one',
+  async (limit) => {
+    const { connections } = await scene(guarded, { connections: limit });
+    const post = { method: 'POST', body: Buffer.from('x') };
+    const [first, second] = await Promise.all([post, {}].map((change) => exchange(connections, change)));
+    const answers = [{ ...post, follows: first }, { follows: second }];
+    const [, answered] = await Promise.all(
+      answers.map((change) => exchange(connections, { ...ANSWER, ...change })),
+    );
+    expect(numberOf(answered as UpstreamResponse)).toBe(numberOf(second as UpstreamResponse));
+  },
+);
+
 test('an answer that is cancelled at once goes out on no connection', async () => {
   const { connections } = await scene(guarded, { connections: 1 });
   const follows = await exchange(connections);
