@@ -37,7 +37,7 @@ export class GuardedWrites {
   methodsAfter(asked: readonly string[], written: Written, status: number): readonly string[] {
     const left = asked.slice(1);
     const key = keyOf(written);
-    if (left.length === 0) this.#known.delete(key);
+    if (asked[0] === written.method) this.#known.delete(key);
     const isServed = status >= 200 && status < 300;
     return isServed && !this.#known.has(key) ? [] : left;
   }
@@ -67,7 +67,7 @@ export class CredentialHealth {
   inconclusive = 0;
   /** Paths where it is wanted for bodies only. */
   readonly guardedWrites = new GuardedWrites();
-  /** True if a nonce that a HEAD obtained was refused for a body: some servers bind a nonce to its method. */
+  /** True if a nonce that a HEAD obtained was called stale for a body: some servers bind a nonce to its method. */
   headNonceRefused = false;
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;
@@ -128,8 +128,6 @@ export class CredentialHealth {
     this.#lastRefused = attempt;
     this.refused = true;
     this.wasRefused = true;
-    // What was refused was the version.
-    this.headNonceRefused = false;
     return news;
   }
 

@@ -183,7 +183,10 @@ class Handshake {
       return result;
     }
     await discard(this.#account, result);
-    this.#askWith = health.guardedWrites.methodsAfter(this.#askWith, request, result.status);
+    const asked = this.#askWith;
+    this.#askWith = health.guardedWrites.methodsAfter(asked, request, result.status);
+    // The method acted, although HEAD wants authentication: it must not do so again.
+    if (asked[1] === 'HEAD' && this.#askWith.length === 0) health.headNonceRefused = false;
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
@@ -201,7 +204,7 @@ class Handshake {
       return 'ask';
     }
     const [asked, next] = this.#askWith;
-    // The path wants authentication, so the method acts no more than HEAD did.
+    // A path that wants authentication for HEAD is taken to want it for the method, too.
     if (health.headNonceRefused && next !== undefined && asked !== this.#request.method) {
       this.#askWith = [next, 'HEAD'];
       return 'ask';
@@ -343,9 +346,10 @@ class Handshake {
     const { budget } = this.#request;
     const { nonce } = attempt;
     const isOwn = this.#isOwn(nonce);
-    health.headNonceRefused ||= isOwn && this.#askWith[0] === 'HEAD';
     const challenge = chooseChallenge(this.#account, response);
     const isStale = challenge?.stale === true;
+    // Without stale, the target or the password was refused (RFC 7616 §3.3).
+    health.headNonceRefused ||= isOwn && isStale && this.#askWith[0] === 'HEAD';
     pool.refuse(attempt, isStale, challenge, budget);
     metrics.upstreamAttempts[!isStale && isOwn ? 'refused' : 'stale'].inc();
     budget.onlyStale &&= isStale;

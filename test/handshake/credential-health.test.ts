@@ -36,11 +36,3 @@ test('after a reset the credential has to prove itself again, and earlier attemp
   expect([health.refused, health.accepted, health.isSuperseded(late)]).toEqual([false, false, true]);
   expect(health.isSuperseded(health.attempt())).toBe(false);
 });
-
-test('a nonce of HEAD that was refused says nothing of HEAD when the version turns out to be refused', () => {
-  const health = new CredentialHealth();
-  const attempt = health.attempt();
-  health.headNonceRefused = true;
-  health.refuse(attempt);
-  expect(health.headNonceRefused).toBe(false);
-});

@@ -632,6 +632,26 @@ describe('a body that is not kept', () => {
     expect(scene.sent.slice(2)).toEqual(['HEAD /y', 'POST /y', ...sent]);
   });
 
+  test('is asked for with HEAD only, once the upstream refused a target', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), challenge('n2'), challenge('n3'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('upstream-target-refused');
+    scene.replies.push(challenge('n4'), answered());
+    expect(await scene.send({ ...POST, target: '/y', body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(4)).toEqual(['HEAD /y', 'POST /y n4:1']);
+  });
+
+  test('where the method is served although HEAD is not, acts without its body once for each nonce that was refused', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'));
+    await scene.send({ ...POST, body: streamed() });
+    for (const target of ['/x', '/y']) {
+      scene.replies.push(challenge('n3'), answered(), answered());
+      expect(await scene.send({ ...POST, target, body: streamed() })).toBe('answered');
+    }
+    expect(scene.sent.slice(2)).toEqual(['HEAD /x', 'POST /x', 'POST /x n2:1', 'HEAD /y', 'POST /y n3:1']);
+  });
+
   test('is sent again if no byte of it was sent', async () => {
     const scene = new HandshakeScene();
     scene.replies.push(challenge('n1'), lost({ sent: false }), challenge('n2'), answered());
