@@ -349,13 +349,11 @@ export class Connection implements ResponseSource {
     // The answer to a challenge goes out at once, also where the upstream closes idle connections soon.
     const least = this.challenge === undefined ? 0 : Math.min(seconds * 1000, SILENT_END) / 2;
     const idleTime = Math.max(Math.min(seconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME), least);
-    if (idleTime <= 0 || now >= this.#useUntil) {
-      this.#end();
-      return;
-    }
     this.#idleUntil = Math.min(now + (this.isForAnswer ? SILENT_END : idleTime), this.#useUntil);
     if (this.#isPaused) this.resume();
+    // Also of one that is not kept: the pool learns from it.
     this.#owner.onFree(this, now, isReused === true);
+    if (idleTime <= 0 || now >= this.#useUntil) this.#end();
   }
 
   #restartTimeout(): void {
