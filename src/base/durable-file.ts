@@ -37,6 +37,7 @@ export async function createDurably(path: string, content: string | Buffer, mode
   try {
     await handle.writeFile(content);
     await handle.sync();
+    await syncDirectoryIfPossible(dirname(path));
   } catch (error) {
     await rm(path).catch(ignoreSystemError);
     throw error;

@@ -126,7 +126,7 @@ export async function makeIdentity({ file, identity }: SealedSection, now: Date)
     if (errorCode(error) === 'EEXIST') {
       throw new SealingError(`${identity.file} exists: seal without --new-identity to use it`);
     }
-    throw new SealingError(fileMessageOf(error, identity.file), { cause: error });
+    throw new SealingError(whyNotMade(error, identity.file), { cause: error });
   });
   return identity.file;
 }
@@ -207,16 +207,16 @@ async function fill(handle: FileHandle, content: string, target: string): Promis
   await handle.sync().catch(failed);
 }
 
-function whyNotMade(error: unknown, beside: string): string {
+function whyNotMade(error: unknown, file: string): string {
   switch (errorCode(error)) {
     case 'EEXIST':
-      return `${beside} exists: another command writes at this moment; if none does, one was interrupted, and you may remove it`;
+      return `${file} exists: another command writes at this moment; if none does, one was interrupted, and you may remove it`;
     case 'ENOENT':
-      return `${dirname(beside)} does not exist: create this folder`;
+      return `${dirname(file)} does not exist: create this folder`;
     case 'EACCES':
     case 'EROFS':
-      return `${dirname(beside)} may not be written by this user: give it write permission`;
+      return `${dirname(file)} may not be written by this user: give it write permission`;
     default:
-      return fileMessageOf(error, beside);
+      return fileMessageOf(error, file);
   }
 }

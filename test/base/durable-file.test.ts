@@ -7,6 +7,7 @@ import { useFolders } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { runCommand } from '../support/program.ts';
 import { repository } from '../support/repository.ts';
+import { needPackages } from '../support/system-packages.ts';
 
 const folder = useFolders();
 const [USER, GROUP, OTHER] = [65_534, 65_533, 65_532];
@@ -14,7 +15,7 @@ const [USER, GROUP, OTHER] = [65_534, 65_533, 65_532];
 /** Replaces a file as root, who alone can give files away. */
 function replaceAsRoot(file: string, content: string): Promise<string> {
   const module = join(repository, 'src/base/durable-file.ts');
-  const script = `import { createDurably, replaceDurably } from ${JSON.stringify(module)};
+  const script = `import { replaceDurably } from ${JSON.stringify(module)};
     await replaceDurably(${JSON.stringify(file)}, ${JSON.stringify(content)});`;
   return asRoot(process.execPath, '--input-type=module', '--eval', script);
 }
@@ -67,4 +68,22 @@ test('of a new file that has no room nothing is left, and one that is there stay
   await createDurably(file, 'new', 0o600);
   await expect(createDurably(file, 'newer', 0o600)).rejects.toThrow('EEXIST');
   expect(await readFile(file, 'utf8')).toBe('new');
+});
+
+test('of a new file the name is on disk, too', async () => {
+  needPackages('strace');
+  const place = await folder();
+  const module = join(repository, 'src/base/durable-file.ts');
+  const script = `import { createDurably } from ${JSON.stringify(module)};
+    await createDurably(${JSON.stringify(join(place, 'file'))}, 'new', 0o600);`;
+  const trace = ['-f', '-qq', '-y', '-e', 'trace=fsync', '-e', 'signal=none'];
+  const { printed } = await runCommand('strace', [
+    ...trace,
+    process.execPath,
+    '--input-type=module',
+    '--eval',
+    script,
+  ]);
+  expect(printed).toMatch(new RegExp(`fsync\\(\\d+<${place}/file>`));
+  expect(printed).toMatch(new RegExp(`fsync\\(\\d+<${place}>`));
 });

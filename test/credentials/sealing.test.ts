@@ -284,6 +284,13 @@ describe('a new identity', () => {
     await expect(access(identity.file)).rejects.toThrow();
   });
 
+  test('in a folder that does not exist is told, and nobody is sent to make the file', async () => {
+    const identity = { file: join(folder, 'none', 'new.txt') };
+    await expect(makeIdentity({ ...section, identity }, EARLY)).rejects.toThrow(
+      `${join(folder, 'none')} does not exist: create this folder`,
+    );
+  });
+
   test('is not put into the environment', async () => {
     await expect(makeIdentity({ ...section, identity: { env: 'ID' } }, EARLY)).rejects.toThrow(
       /sealed\.identity .*\bID\b/,
