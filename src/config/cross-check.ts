@@ -116,16 +116,23 @@ export function listNearest(wrong: string, names: readonly string[]): string {
   return listNames(nearest === undefined ? names : [...new Set([nearest, ...names])]);
 }
 
-/** Maximum number of keys that are compared with a wrong name. Thousands of names may be wrong. */
-const COMPARED = 200;
+/** Most comparisons of wrong names with the keys of one mapping: thousands of names may be wrong. */
+const COMPARED = 10_000;
 
-/** The keys by mapping, because many messages may list the same ones. */
-const KEYS = new WeakMap<object, readonly string[]>();
+/** The keys by mapping, and the lists for wrong names that were compared with them: many messages may have the same. */
+const KEYS = new WeakMap<object, { readonly keys: readonly string[]; readonly lists: Map<string, string> }>();
 
 /** Joins the keys of a mapping for a message about a wrong one: the nearest comes first where not all are listed. */
 export function keyList(mapping: object, wrong: string): string {
-  const keys = getOrInsert(KEYS, mapping, () => Object.keys(mapping).filter((key) => !looksLikeAddress(key)));
-  return keys.length > LISTED && keys.length <= COMPARED ? listNearest(wrong, keys) : listNames(keys);
+  const { keys, lists } = getOrInsert(KEYS, mapping, () => ({
+    keys: Object.keys(mapping).filter((key) => !looksLikeAddress(key)),
+    lists: new Map(),
+  }));
+  const isCompared = keys.length > LISTED && keys.length * (lists.size + 1) <= COMPARED;
+  return (
+    lists.get(wrong) ??
+    (isCompared ? getOrInsert(lists, wrong, () => listNearest(wrong, keys)) : listNames(keys))
+  );
 }
 
 /** True for what is no key, but may be a URL or a pair with a password: `proxy: { http://user:password@proxy }`. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from '@jest/globals';
+import { keyList } from '../../src/config/cross-check.ts';
 import { type Case, expectIssues, issueLines } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS, withDeployment, withMore } from './texts.ts';
 
@@ -336,6 +337,14 @@ describe('checks of values against each other', () => {
 
   test.each(prototypes)('find no name in a prototype: %s', (_title, text, lines) => {
     expectIssues(text, lines);
+  });
+
+  test('compare no more wrong names with the keys than there is time for, and each name once', () => {
+    const keys = Object.fromEntries(Array.from({ length: 100 }, (_, n) => [`key-${n + 100}`, n]));
+    const first = (wrong: string) => keyList(keys, wrong).split(',')[0];
+    expect(first('kee-199')).toBe('key-199');
+    for (let n = 0; n < 1000; n += 1) keyList(keys, `wrong-${n}`);
+    expect([first('kee-198'), first('kee-199')]).toEqual(['key-100', 'key-199']);
   });
 
   test('report issues of all kinds at once, in the order of the file', () => {
