@@ -1,18 +1,23 @@
 import type { Issue, Path } from '../config/issues.ts';
 import type { Config } from '../config/schema.ts';
-import { endOf, includes, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
+import { endOf, hasEnded, includes, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
 
 type Operations = Config['deployments'][string]['operations'];
 type NamedOperation = [name: string, Operations[string]];
 
-/** Returns rules and operations that hold for no request, or for none that they are written for. */
-export function policyWarnings({ clients, deployments }: Config): Issue[] {
+/**
+ * Returns rules and operations that hold for no request, or for none that they are written for, at a time in Unix
+ * milliseconds.
+ */
+export function policyWarnings({ clients, deployments }: Config, now: number): Issue[] {
   const operations = new Map(
     Object.entries(deployments).map(([name, deployment]) => [name, Object.entries(deployment.operations)]),
   );
   const issues = Object.entries(deployments).flatMap(unreachedOperations);
   for (const [index, { allow }] of clients.entries()) {
     for (const [at, rule] of allow.entries()) {
+      // It has a warning of its own.
+      if (hasEnded(rule, now)) continue;
       const path = ['clients', index, 'allow', at];
       issues.push(
         ...coveredRule(path, allow, rule),
@@ -54,23 +59,29 @@ function isAsTight(own: ParameterLimit, { name, max, values }: ParameterLimit): 
   return values === undefined || (own.values !== undefined && isSubset(own.values, values));
 }
 
+/** Rules of a client are compared with each other, and there can be thousands of them. */
 function isSubset(some: ReadonlySet<string>, all: ReadonlySet<string>): boolean {
-  return [...some].every((each) => all.has(each));
+  if (some.size > all.size) return false;
+  for (const each of some) if (!all.has(each)) return false;
+  return true;
 }
 
 function* unfitRule(path: Path, rule: Rule, all: readonly NamedOperation[] = []): Generator<Issue> {
-  const { methods, parameters } = rule;
-  const own = all.filter(([name]) => includes(rule.operations, name));
-  // GET covers HEAD.
-  const allows = (method: string) =>
-    includes(methods, method) || (method === 'GET' && includes(methods, 'HEAD'));
-  if (rule.operations !== '*' && methods !== '*' && !own.some(([, { method }]) => allows(method))) {
+  const { operations, methods, parameters } = rule;
+  const isAllowed = ([name, { method }]: NamedOperation) =>
+    includes(operations, name) &&
+    // GET covers HEAD.
+    (includes(methods, method) || (method === 'GET' && includes(methods, 'HEAD')));
+  if (operations !== '*' && methods !== '*' && !all.some(isAllowed)) {
     yield { path, message: 'allows nothing: none of its operations has one of its methods' };
   }
   for (const { name, max } of parameters) {
-    const [other] = own.find(([, operation]) => operation.parameters[name]?.startsWith('digits')) ?? [];
-    if (max === undefined || other === undefined) continue;
-    const message = `is for a quoted list, and the operation ${other} takes digits: each of its requests with ${name} is refused; leave max out, or list the operations of this rule`;
+    if (max === undefined) continue;
+    const takesDigits = ([, operation]: NamedOperation) =>
+      operation.parameters[name]?.startsWith('digits') === true;
+    const [other] = all.find((each) => takesDigits(each) && isAllowed(each)) ?? [];
+    if (other === undefined) continue;
+    const message = `is for a quoted list, and the operation ${other} takes digits: this rule allows none of its requests with ${name}; leave max out, or list the operations of this rule`;
     yield { path: [...path, 'parameters', name, 'max'], message };
   }
 }
@@ -83,7 +94,7 @@ function unreachedOperations([name, deployment]: [string, Config['deployments'][
   const less = stripPrefix === '' ? '' : ' without rewrite.stripPrefix';
   return Object.entries(operations).flatMap(([operation, { path }]) => {
     if (isBelow(path, prefix)) return [];
-    const message = `is outside of ${prefix}, with which the paths of match.pathPrefix${less} begin: only requests in absolute form, such as GET http://…, can be this operation; correct the path`;
+    const message = `is outside of ${prefix}, with which the paths of match.pathPrefix${less} begin: at most requests in absolute form, such as GET http://…, can be this operation; correct the path`;
     return [{ path: ['deployments', name, 'operations', operation, 'path'], message }];
   });
 }

@@ -31,7 +31,7 @@ export function configWarnings(config: Config, now: number): Issue[] {
     ...namesOfSeveralAuthorities(config),
     ...missingRevocationLists(config),
     ...clientsWithoutRules(config, now),
-    ...policyWarnings(config),
+    ...policyWarnings(config, now),
     ...observedClients(config, now),
     ...endingKeys(config, now),
     ...endingRules(config, now),

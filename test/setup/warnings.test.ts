@@ -134,6 +134,12 @@ test.each([
   expect(policyWarned(`${earlier}, ${rule}`)).toEqual([]);
 });
 
+test('a rule that has ended is not called one behind another that has', () => {
+  const found = policyWarned('{ deployment: d, ends: 2025-02-01 }, { deployment: d, ends: 2025-01-01 }');
+  expect(found.filter((line) => !line.includes('so it allows nothing'))).toEqual([]);
+  expect(found).toHaveLength(2);
+});
+
 test('a rule whose operations have none of its methods is a warning', () => {
   const message = 'clients[0].allow[0]: allows nothing: none of its operations has one of its methods';
   expect(policyWarned('{ deployment: d, operations: [list], methods: [PUT, POST] }')).toEqual([message]);
@@ -145,9 +151,11 @@ test('a rule whose operations have none of its methods is a warning', () => {
 test('a maximum of items for a parameter that an operation takes as digits is a warning', () => {
   const limited = 'parameters: { page: { max: 2 } }';
   const message =
-    'clients[0].allow[0].parameters.page.max: is for a quoted list, and the operation list takes digits: each of its requests with page is refused; leave max out, or list the operations of this rule';
+    'clients[0].allow[0].parameters.page.max: is for a quoted list, and the operation list takes digits: this rule allows none of its requests with page; leave max out, or list the operations of this rule';
   expect(policyWarned(`{ deployment: d, ${limited} }`)).toEqual([message]);
   expect(policyWarned(`{ deployment: d, operations: [put], ${limited} }`)).toEqual([]);
+  expect(policyWarned(`{ deployment: d, methods: [PUT], ${limited} }`)).toEqual([]);
+  expect(policyWarned(`{ deployment: d, methods: [HEAD], ${limited} }`)).toEqual([message]);
   expect(policyWarned('{ deployment: d, parameters: { ids: { max: 2 }, page: { values: ["1"] } } }')).toEqual(
     [],
   );
@@ -155,6 +163,6 @@ test('a maximum of items for a parameter that an operation takes as digits is a 
 
 test('an operation that no path of its deployment can be is a warning', () => {
   const at = (operation: string) =>
-    `deployments.d.operations.${operation}.path: is outside of /api/, with which the paths of match.pathPrefix without rewrite.stripPrefix begin: only requests in absolute form, such as GET http://…, can be this operation; correct the path`;
+    `deployments.d.operations.${operation}.path: is outside of /api/, with which the paths of match.pathPrefix without rewrite.stripPrefix begin: at most requests in absolute form, such as GET http://…, can be this operation; correct the path`;
   expect(policyWarned('{ deployment: d }', 'rewrite: { stripPrefix: /d }')).toEqual([at('list'), at('put')]);
 });
