@@ -261,8 +261,8 @@ export class Upstream {
     const sent = address.send(request, credential);
     if (addresses.length === 1) return sent;
     return sent.catch((error) => {
-      // The others are reached from the same local address.
-      if (isAddressMissing(error)) throw error;
+      // The others are reached from the same local address. Where the system chooses it, one of them can have a free port.
+      if (isAddressMissing(error) && this.options.egress.localAddresses.length > 0) throw error;
       const other = this.#choose(addresses, request.client, address);
       if (other === undefined || !request.budget.takeMove(error)) throw error;
       return other.send(request, credential);

@@ -1,4 +1,5 @@
 import type { RequestListener, ServerResponse } from 'node:http';
+import { Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import { afterEach, describe, expect, jest, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
@@ -8,6 +9,7 @@ import { BodyMemory } from '../../src/transport/request-body.ts';
 import type { ActiveRequest } from '../../src/upstream/client-request.ts';
 import type { UpstreamAddress } from '../../src/upstream/upstream-address.ts';
 import { aged, parked, turns } from '../support/challenges.ts';
+import { closing } from '../support/closing.ts';
 import { until } from '../support/until.ts';
 import { setOf, type UpstreamScene, useUpstreams } from './upstream-scene.ts';
 
@@ -54,6 +56,15 @@ function failTwice(address: UpstreamAddress | undefined): void {
 }
 
 describe('with several addresses, a request', () => {
+  test('goes on at the next one where this host has no port for the first', async () => {
+    const scene = open({ origins: [await closedPort(), await listen(serving())] });
+    const connect = jest.spyOn(Socket.prototype, 'connect').mockImplementationOnce(function (this: Socket) {
+      return this.destroy(Object.assign(new Error('connect'), { code: 'EADDRNOTAVAIL' }));
+    });
+    closing.push(() => connect.mockRestore());
+    expect(await scene.send()).toBe(200);
+  });
+
   test('goes on at the next one where the first takes no connection, which is not preferred then', async () => {
     const scene = open({ origins: [await closedPort(), await listen(serving())] });
     expect(scene.upstream.preferred).toBe(scene.upstream.addresses[0]);
