@@ -241,7 +241,7 @@ export class Connections implements ConnectionOwner {
     this.#isScheduled = false;
     const now = this.#settings.clock.now();
     // Others would take their connections.
-    for (const answer of this.#answers.splice(0)) {
+    for (let answer = this.#answers.shift(); answer !== undefined; answer = this.#answers.shift()) {
       if (this.#waiting.has(answer) && this.#idle.hasOwn(answer.message, now)) this.#start(answer, now);
     }
     for (;;) {
