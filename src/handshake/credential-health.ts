@@ -68,7 +68,7 @@ export class CredentialHealth {
   /** Paths where it is wanted for bodies only. */
   readonly guardedWrites = new GuardedWrites();
   /** True if a nonce that a HEAD obtained was called stale for a body: some servers bind a nonce to its method. */
-  headNonceRefused = false;
+  headNonceStale = false;
   /** Responses that say nothing since it was refused and reset. */
   #nothings = 0;
   #sent = 0;

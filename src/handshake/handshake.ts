@@ -139,7 +139,7 @@ class Handshake {
     // A known nonce may cost an attempt, so another one has to be left.
     if (freshNonce || this.#request.budget.left < 2) return 'ask';
     if (this.#askWith.length > 0)
-      return (health.accepted && !health.headNonceRefused ? pool.healthy : undefined) ?? 'ask';
+      return (health.accepted && !health.headNonceStale ? pool.healthy : undefined) ?? 'ask';
     return pool.reserve() ?? (this.#pending === undefined ? this.#enter() : 'ask');
   }
 
@@ -186,7 +186,7 @@ class Handshake {
     const asked = this.#askWith;
     this.#askWith = health.guardedWrites.methodsAfter(asked, request, result.status);
     // The method acted, although HEAD wants authentication: it must not do so again.
-    if (asked[1] === 'HEAD' && this.#askWith.length === 0) health.headNonceRefused = false;
+    if (asked[1] === 'HEAD' && this.#askWith.length === 0) health.headNonceStale = false;
     return this.#askWith.length > 0 ? 'ask' : (pool.reserve() ?? 'ask');
   }
 
@@ -205,7 +205,7 @@ class Handshake {
     }
     const [asked, next] = this.#askWith;
     // A path that wants authentication for HEAD is taken to want it for the method, too.
-    if (health.headNonceRefused && next !== undefined && asked !== this.#request.method) {
+    if (health.headNonceStale && next !== undefined && asked !== this.#request.method) {
       this.#askWith = [next, 'HEAD'];
       return 'ask';
     }
@@ -349,7 +349,7 @@ class Handshake {
     const challenge = chooseChallenge(this.#account, response);
     const isStale = challenge?.stale === true;
     // Without stale, the target or the password was refused (RFC 7616 §3.3).
-    health.headNonceRefused ||= isOwn && isStale && this.#askWith[0] === 'HEAD';
+    health.headNonceStale ||= isOwn && isStale && this.#askWith[0] === 'HEAD';
     pool.refuse(attempt, isStale, challenge, budget);
     metrics.upstreamAttempts[!isStale && isOwn ? 'refused' : 'stale'].inc();
     budget.onlyStale &&= isStale;

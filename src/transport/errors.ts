@@ -231,6 +231,7 @@ function tlsProxyError(code: string): ProxyErrorType {
   return name !== undefined && OF_CERTIFICATE.has(name) ? 'tls_certificate_error' : 'tls_protocol_error';
 }
 
+/** Faults of the certificate of the peer. */
 const OF_CERTIFICATE: ReadonlySet<TlsFaultName> = new Set([
   'expired',
   'not-yet-valid',
@@ -275,6 +276,7 @@ const PROXY_KNOWN: ReadonlyMap<string, readonly [detail: string, proxyError: Pro
   ['EADDRNOTAVAIL', [NO_PORT, 'destination_unavailable']],
 ]);
 
+/** Translates an error of the connection to the proxy. */
 export function proxyError(error: unknown): GatewayError {
   if (error instanceof GatewayError) return error;
   const code = errorCode(error);
@@ -282,11 +284,8 @@ export function proxyError(error: unknown): GatewayError {
   if (code === 'ETIMEDOUT') return proxyTooSlow();
   const untrusted = whyNoTls(code);
   if (untrusted !== undefined) {
-    return unreachable(
-      `The TLS connection to the proxy cannot be trusted: ${untrusted}.`,
-      error,
-      tlsProxyError(code),
-    );
+    const why = `The TLS connection to the proxy cannot be trusted: ${untrusted}.`;
+    return unreachable(why, error, tlsProxyError(code));
   }
   if (code.startsWith('HPE_')) {
     return unreachable(
