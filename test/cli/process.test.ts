@@ -57,7 +57,7 @@ test.each(['SIGHUP', 'SIGUSR2'])('%s does not end a gateway that is being loaded
   const hook = `import { registerHooks } from 'node:module';
     registerHooks({
       load(url, context, next) {
-        if (/\\bmain\\b/.test(url)) process.kill(process.pid, '${signal}');
+        if (url.endsWith('/cli/main.ts')) process.kill(process.pid, '${signal}');
         return next(url, context);
       },
     });`;
