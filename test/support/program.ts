@@ -33,9 +33,18 @@ export async function gateway(
   const { main } = await import('../../src/cli/main.ts');
   const [stdout, stderr] = [new Printed(), new Printed()];
   const stdin = Readable.from([input], { objectMode: false });
+  const before = FOR_LIFE.map((event) => process.listeners(event));
   const status = await main(args, { stdin, stdout, stderr, env: environment, geteuid: process.geteuid });
+  for (const [index, event] of FOR_LIFE.entries()) {
+    for (const listener of process.listeners(event)) {
+      if (!before[index]?.includes(listener)) process.removeListener(event, listener);
+    }
+  }
   return { status, stdout: stdout.text, stderr: stderr.text };
 }
+
+/** What a command listens to for as long as its process lives. This one lives on. */
+const FOR_LIFE = ['SIGHUP', 'SIGUSR2', 'uncaughtException', 'unhandledRejection'] as const;
 
 /** What a command printed. */
 class Printed extends Writable {
