@@ -206,7 +206,7 @@ const keys = (folder: string) =>
     connections: whole(1, 65_535)
       .default(64)
       .describe(
-        'The most connections of a gateway, with all its workers, to each address of the upstream. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
+        'The most connections of a gateway, with all its workers, to each address of the upstream; each worker has one at least. Further requests wait, those of each client in turn; see [Overload](../operate/overload.md#overload).',
       ),
     timeouts: timeouts().prefault({}).describe('Time limits of a request.'),
     outcomes: outcomesSchema()

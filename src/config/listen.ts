@@ -109,7 +109,7 @@ const listenSchema = (folder: string) =>
     trustedProxies: listOf(network(), 'a list of at least one network, such as [10.0.0.7]')
       .default([])
       .describe(
-        'Proxies whose `forwardedHeader` is believed. The client is the last address in it that is not a trusted proxy.',
+        'Proxies whose `forwardedHeader` is believed. The client is the last address in it that is not a trusted proxy. A request of theirs without a valid one has no address.',
       ),
     forwardedHeader: oneOf(['X-Forwarded-For', 'Forwarded'])
       .default('X-Forwarded-For')

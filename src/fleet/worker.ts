@@ -125,7 +125,8 @@ export class WorkerProcess {
  */
 export function setupOfWorker(setup: AppSetup, number: number, workers: number): AppSetup {
   const { config, audit } = setup;
-  const part = (all: number): number => Math.max(1, Math.ceil(all / workers));
+  // Rounded up, the parts would be more than the whole.
+  const part = (all: number): number => Math.max(1, Math.floor(all / workers));
   const { limits } = sharedSettings(config.listen);
   const divided = {
     ...limits,
