@@ -129,7 +129,7 @@ export class ControlError extends Error {
 /** Sends a problem document with the code. */
 export function sendControlError(res: Response, error: ControlErrorCode | ControlError): void {
   const { code, status, message } = typeof error === 'string' ? new ControlError(error) : error;
-  if (status === 429) res.set('retry-after', '60');
+  if (status === 429) res.set('retry-after', code === 'flight-record-pending' ? '10' : '60');
   sendProblem(res, status, message, { code });
 }
 

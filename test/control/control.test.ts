@@ -126,15 +126,16 @@ test('a flight record, which stops the workers for a moment, is read once in ten
   close = () => control.close();
   const read = async () => {
     const response = await fetch(`${control.origin}/api/flight-record`);
-    return [response.status, /"code":"([a-z-]+)"/.exec(await response.text())?.[1]];
+    const code = /"code":"([a-z-]+)"/.exec(await response.text())?.[1];
+    return [response.status, code, response.headers.get('retry-after')];
   };
-  const refused = [429, 'flight-record-pending'];
+  const refused = [429, 'flight-record-pending', '10'];
   const statuses = await Promise.all([read(), read(), read()]);
-  expect(statuses.sort()).toEqual([[200, undefined], refused, refused]);
+  expect(statuses.sort()).toEqual([[200, undefined, null], refused, refused]);
   clock.time = 9_999;
   expect(await read()).toEqual(refused);
   clock.time = 10_000;
-  expect(await read()).toEqual([200, undefined]);
+  expect(await read()).toEqual([200, undefined, null]);
   expect(records).toBe(2);
 });
 
