@@ -109,7 +109,8 @@ async function runCheckProof(
 
 /** The option `--witness-key`. */
 export function witnessKeyOption(): Option {
-  const description = 'check cosignatures by the key of a witness (NAME+ID+BASE64, or PEM); can be repeated';
+  const description =
+    'check cosignatures by a witness key in a file (NAME+ID+BASE64, or PEM); can be repeated';
   return new Option('--witness-key <file>', description).argParser(collectFiles).default([]);
 }
 
