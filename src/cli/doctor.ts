@@ -1,6 +1,7 @@
 import { styleText } from 'node:util';
 import type { Command } from 'commander';
 import { doctorInput } from '../app/deployments.ts';
+import { shareLookups } from '../base/name-lookup.ts';
 import { count } from '../base/units.ts';
 import { listNearest } from '../config/cross-check.ts';
 import { examine, type Report } from '../doctor/doctor.ts';
@@ -39,6 +40,7 @@ async function doctor(io: Io, { config: file, deployment, json = false }: Option
   if (deployment !== undefined && !names.includes(deployment)) {
     throw new CommandError(2, `Name a deployment of the configuration: ${listNearest(deployment, names)}`);
   }
+  shareLookups();
   const report = await examine(doctorInput(setup, deployment), { wallTime: Date.now });
   await print(io, `${json ? JSON.stringify(report, undefined, 2) : painted(io, report)}\n`);
   const status = report.failures > 0 ? 1 : 0;

@@ -134,7 +134,7 @@ class Examination {
     const { algorithms, noncePolicy } = settings.digest;
     const { connections, wallTime, cancellation } = this.#deps;
     const { response, method, noHead } = await this.#ask(probe);
-    const address = await addressSeen(connection);
+    const address = connections.localAddress ?? (await addressSeen(connection));
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
     const seen = [
       egressFinding(connection.egress, address),

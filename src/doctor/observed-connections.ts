@@ -44,6 +44,10 @@ export class ObservedConnections {
     return this.#connections.tlsSeen;
   }
 
+  get localAddress(): string | undefined {
+    return this.#connections.localAddress;
+  }
+
   /** Lead of the upstream's clock over this host's, in milliseconds; undefined if no response had a date. */
   get clockDifferenceMs(): number | undefined {
     return this.#clockDifferenceMs;

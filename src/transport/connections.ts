@@ -88,6 +88,7 @@ export class Connections implements ConnectionOwner {
   #isClosed = false;
   #proxyCredential: Credential | undefined;
   #tlsSeen: TlsSeen | undefined;
+  #localAddress: string | undefined;
   /** True if the upstream answered with HTTP/1.0 last. */
   #isHttp10 = false;
 
@@ -112,8 +113,9 @@ export class Connections implements ConnectionOwner {
       {
         clock,
         proxyCredential: () => this.#proxyCredential,
-        onTls: (seen) => {
+        onTls: (seen, from) => {
           this.#tlsSeen = seen;
+          this.#localAddress = from;
         },
       },
     );
@@ -207,6 +209,11 @@ export class Connections implements ConnectionOwner {
   /** Observations of the last full TLS handshake; undefined: there was none yet. */
   get tlsSeen(): TlsSeen | undefined {
     return this.#tlsSeen;
+  }
+
+  /** The address of this host that the last full TLS handshake was made from. */
+  get localAddress(): string | undefined {
+    return this.#localAddress;
   }
 
   /** Takes over the versions that the sources of a credential hold now, if it is the proxy's. */

@@ -36,8 +36,8 @@ export interface ConnectorDeps {
   readonly clock: Clock;
   /** The proxy's credential in use now; undefined: none. */
   readonly proxyCredential: () => Credential | undefined;
-  /** Called with the observations of each full handshake. */
-  readonly onTls: (seen: TlsSeen) => void;
+  /** Called with the observations of each full handshake, and the address of this host that it was made from. */
+  readonly onTls: (seen: TlsSeen, from: string | undefined) => void;
   /** Left out: the system's. */
   readonly lookup?: typeof lookup;
 }
@@ -146,7 +146,7 @@ function checkIdentity(socket: TLSSocket, pins: readonly string[], onTls: Connec
   // Read first: in Node.js 24 the chain is empty after getPeerX509Certificate.
   const isPinned = pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins);
   const seen = tlsSeenOn(socket);
-  if (seen !== undefined) onTls(seen);
+  if (seen !== undefined) onTls(seen, socket.localAddress);
   if (isPinned) return socket;
   closeSocket(socket);
   throw new PinMissing();

@@ -1,10 +1,13 @@
 import { randomBytes } from 'node:crypto';
+import dns from 'node:dns';
 import { writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { beforeEach, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
 import { startSubmissions, withSites } from '../doctor/doctor-scene.ts';
 import { useFolders } from '../support/audit-log.ts';
+import { closing } from '../support/closing.ts';
 import { gateway, runProgram } from '../support/program.ts';
 
 const makeFolder = useFolders();
@@ -125,6 +128,26 @@ deployments: { d: { baseUrl: "${origin}", match: { pathPrefix: /none/ }, credent
   expect(status).toBe(0);
   expect(stdout).toContain('[probe-not-served]');
   expect(stdout).toMatch(/\n1 warning\.\n$/);
+});
+
+test('a name that name servers do not answer for is looked up once at a time: each lookup takes a thread', async () => {
+  const { lookup } = dns;
+  closing.push(async () => {
+    Object.assign(dns, { lookup });
+    syncBuiltinESMExports();
+  });
+  let asked = 0;
+  const silent = (name: string, ...rest: unknown[]): void => {
+    if (name === 'redis.test') asked += 1;
+    else Reflect.apply(lookup, dns, [name, ...rest]);
+  };
+  Object.assign(dns, { lookup: silent });
+  syncBuiltinESMExports();
+  const file = await configFile({ redis: { url: 'redis://redis.test:6379' } });
+  const { stdout } = await gateway(['doctor', '--config', file, '--deployment', 'd'], environment);
+  expect(stdout).toContain('[redis-unreachable]');
+  // Once by ioredis and once by doctor, whose options differ.
+  expect(asked).toBeLessThan(3);
 });
 
 test('a deployment that does not exist is wrong usage', async () => {

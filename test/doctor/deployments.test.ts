@@ -270,6 +270,29 @@ describe('where the connection goes', () => {
     expect(findingOf(report, 'address-not-here').saw).toBe('203.0.113.7 is not an address of this host');
   });
 
+  test('the address of this host that connections leave from, where the first address of the name is dead', async () => {
+    const simulator = await startSubmissions();
+    const { lookup } = dns;
+    const { lookup: promised } = dns.promises;
+    closing.push(async () => {
+      Object.assign(dns, { lookup });
+      dns.promises.lookup = promised;
+      syncBuiltinESMExports();
+    });
+    const found = [
+      { address: '::1', family: 6 },
+      { address: '127.0.0.1', family: 4 },
+    ];
+    const finding = (_name: string, _options: object, done: (...args: unknown[]) => void) =>
+      done(null, found);
+    Object.assign(dns, { lookup: finding });
+    dns.promises.lookup = (async () => found[0]) as unknown as typeof promised;
+    syncBuiltinESMExports();
+    const { origin, ...rest } = simulated(simulator);
+    const report = await examined({ ...rest, origin: origin.replace('127.0.0.1', 'localhost') });
+    expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.1, chosen by the system');
+  });
+
   test('a port where nobody listens', async () => {
     const upstream = await startUpstream(() => {});
     await upstream.close();
