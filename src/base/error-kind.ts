@@ -11,6 +11,7 @@ export type ProxyErrorType =
   | 'destination_not_found'
   | 'destination_unavailable'
   | 'dns_error'
+  | 'dns_timeout'
   | 'http_protocol_error'
   | 'http_request_denied'
   | 'http_request_error'

@@ -340,7 +340,7 @@ const table = {
     status: 504,
     title: 'Upstream timeout',
     proxyError: 'http_response_timeout',
-    knownProxyErrors: ['connection_timeout', 'connection_read_timeout'],
+    knownProxyErrors: ['dns_timeout', 'connection_timeout', 'connection_read_timeout'],
     cause:
       'The upstream did not connect, answer or continue within one of the limits in `timeouts`. `detail` names the limit.',
     remedy: 'Check the upstream and its duration metrics, or raise the limit.',

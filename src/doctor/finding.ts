@@ -75,10 +75,14 @@ const FAILURES = {
     'Check the host in {baseUrl} for misspelling, and whether the DNS of this host knows outside names.',
   'name-not-answered':
     'Check the name servers of this host (/etc/resolv.conf), and whether a firewall lets DNS through.',
+  'name-of-other-family':
+    'Name an address of the other family (IPv4 or IPv6) in {egress.localAddress}, and have the upstream register it.',
   'connection-refused':
     'Check host and port in {baseUrl}, and ask the operator of the upstream whether it runs.',
   'connection-timeout':
     'Check host and port in {baseUrl}, and ask the operators of the firewalls in between to let this host through.',
+  'handshake-timeout':
+    'Ask the operator of the upstream whether it is overloaded, and those of the network whether large packets are lost on the way (path MTU).',
   'no-route': 'Check the network of this host: it has no route to the address of the upstream.',
   'not-permitted':
     'Let this user connect to host and port in {baseUrl}: a firewall or a security policy of this host refuses it.',

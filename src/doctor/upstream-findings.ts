@@ -12,7 +12,8 @@ import {
   parseChallenges,
 } from '../digest/challenge.ts';
 import type { UpstreamResponse } from '../handshake/response.ts';
-import { ProxyError, tlsFault } from '../transport/errors.ts';
+import { tlsFault } from '../transport/errors.ts';
+import { ProxyError } from '../transport/proxy-errors.ts';
 import { expiryOf, nameOf, PinMissing, type TlsSeen } from '../transport/upstream-tls.ts';
 import { type Finding, fine, wrong } from './finding.ts';
 import { challengesOf } from './observed-connections.ts';
@@ -26,8 +27,17 @@ type Known = readonly [Parameters<typeof wrong>[1], string];
 export const byCode: ReadonlyMap<string, Known> = new Map([
   ['ENOTFOUND', ['name-not-found', 'DNS does not know the name']],
   ['EAI_AGAIN', ['name-not-answered', 'DNS did not answer for the name']],
+  ['ETIMEOUT', ['name-not-answered', 'DNS did not answer for the name in time']],
+  [
+    'EAI_ADDRFAMILY',
+    ['name-of-other-family', 'DNS has no address for the name that egress.localAddress can reach'],
+  ],
   ['ECONNREFUSED', ['connection-refused', 'nothing listens there: the connection was refused']],
   ['ETIMEDOUT', ['connection-timeout', 'no connection in time']],
+  [
+    'ERR_TLS_HANDSHAKE_TIMEOUT',
+    ['handshake-timeout', 'it accepted the connection, and took too long for TLS'],
+  ],
   ['EHOSTUNREACH', ['no-route', 'no route to the address']],
   ['ENETUNREACH', ['no-route', 'no route to the address']],
   ['ECONNRESET', ['connection-broken', 'the other side ended the connection']],
@@ -57,7 +67,8 @@ export function connectionFinding(error: unknown): Finding {
   }
   if (failure instanceof ProxyError) return proxyProblem(failure);
   const code = errorCode(failure.cause);
-  const fault = tlsFault(code);
+  const known = byCode.get(code);
+  const fault = known === undefined ? tlsFault(code) : undefined;
   if (fault !== undefined) {
     const { name, what, advice } = fault;
     return { check: 'tls', mark: 'fail', problem: `tls-${name}`, saw: what, advice: `${withKeys(advice)}.` };
@@ -65,10 +76,8 @@ export function connectionFinding(error: unknown): Finding {
   if (failure.code === 'upstream-protocol') {
     return wrong('connection', 'not-http', withoutStop(failure.detail));
   }
-  const known = byCode.get(code) ?? byGatewayCode.get(failure.code);
-  return known === undefined
-    ? wrong('connection', 'unknown', failure.detail)
-    : wrong('connection', known[0], known[1]);
+  const [problem, saw] = known ?? byGatewayCode.get(failure.code) ?? ['unknown', failure.detail];
+  return wrong('connection', problem, saw);
 }
 
 /** Marks the keys of the deployment in an advice on TLS, as in the table of problems. */

@@ -5,10 +5,12 @@ import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts'
 
 type Known = readonly [code: ErrorCode, detail: string, proxyError: ProxyErrorType];
 
-const TOO_SLOW: Known = [
+/** What took longer than `timeouts.connect`: the lookup of the name (`dns.TIMEOUT`), TCP, or TLS. */
+export type TooLate = 'ETIMEOUT' | 'ETIMEDOUT' | 'ERR_TLS_HANDSHAKE_TIMEOUT';
+const tooLate = (what: string, type: ProxyErrorType = 'connection_timeout'): Known => [
   'upstream-timeout',
-  'The upstream took too long to connect (timeouts.connect).',
-  'connection_timeout',
+  `${what} (timeouts.connect).`,
+  type,
 ];
 const NO_ROUTE: Known = [
   'upstream-unreachable',
@@ -16,12 +18,20 @@ const NO_ROUTE: Known = [
   'destination_ip_unroutable',
 ];
 /** Where the system chooses the local address: all of its ports are in use, or there is none for IPv6. */
-const NO_PORT = 'This host has no free port, or no address of its own, to connect from.';
+export const NO_PORT = 'This host has no free port, or no address of its own, to connect from.';
+
+/** Names are looked up for the family of the local address only. */
+export function otherFamily(peer: string): string {
+  return `DNS has no address for the name of the ${peer} that egress.localAddress can reach: one is IPv4, the other IPv6.`;
+}
 
 /** Codes of connections that were not made, each with the gateway's error for it. */
 const KNOWN: ReadonlyMap<string, Known> = new Map([
-  ['ETIMEDOUT', TOO_SLOW],
+  ['ETIMEOUT', tooLate('DNS took too long to answer for the name of the upstream', 'dns_timeout')],
+  ['ETIMEDOUT', tooLate('The upstream took too long to connect')],
+  ['ERR_TLS_HANDSHAKE_TIMEOUT', tooLate('The upstream accepted the connection and took too long for TLS')],
   ['ENOTFOUND', ['upstream-unreachable', 'DNS does not know the name of the upstream.', 'dns_error']],
+  ['EAI_ADDRFAMILY', ['upstream-unreachable', otherFamily('upstream'), 'dns_error']],
   // Either no name server responded, or one could not resolve it: the system does not distinguish them.
   ['EAI_AGAIN', ['upstream-unreachable', 'DNS did not answer for the name of the upstream.', 'dns_error']],
   ['ECONNREFUSED', ['upstream-unreachable', 'The upstream refused the connection.', 'connection_refused']],
@@ -79,7 +89,7 @@ export function upstreamError(error: unknown): GatewayError {
 }
 
 /** The error type for a code of a network error; undefined: nothing more is known than that there is no connection. */
-function networkProxyError(code: string): ProxyErrorType | undefined {
+export function networkProxyError(code: string): ProxyErrorType | undefined {
   if (BROKEN.has(code) || ENDED.has(code)) return 'connection_terminated';
   return code.startsWith('EAI_') ? 'dns_error' : undefined;
 }
@@ -225,7 +235,7 @@ export function whyNoTls(code: string): string | undefined {
 }
 
 /** The error type of RFC 9209 for the code of a TLS error. */
-function tlsProxyError(code: string): ProxyErrorType {
+export function tlsProxyError(code: string): ProxyErrorType {
   if (code.includes('_ALERT_')) return 'tls_alert_received';
   const name = tlsFault(code)?.name;
   return name !== undefined && OF_CERTIFICATE.has(name) ? 'tls_certificate_error' : 'tls_protocol_error';
@@ -258,101 +268,6 @@ function isTls(code: string): boolean {
     code.startsWith('UNABLE_TO_') ||
     code === 'EPROTO'
   );
-}
-
-/** An error of the proxy, not of the upstream. */
-export class ProxyError extends GatewayError {}
-
-const PROXY_KNOWN: ReadonlyMap<string, readonly [detail: string, proxyError: ProxyErrorType]> = new Map([
-  ['ENOTFOUND', ['DNS does not know the name of the proxy (egress.proxy.url).', 'dns_error']],
-  ['EAI_AGAIN', ['DNS did not answer for the name of the proxy (egress.proxy.url).', 'dns_error']],
-  [
-    'ECONNREFUSED',
-    [
-      'The proxy refused the connection (egress.proxy.url). Check host and port, and whether it runs.',
-      'connection_refused',
-    ],
-  ],
-  ['EADDRNOTAVAIL', [NO_PORT, 'destination_unavailable']],
-]);
-
-/** Translates an error of the connection to the proxy. */
-export function proxyError(error: unknown): GatewayError {
-  if (error instanceof GatewayError) return error;
-  const code = errorCode(error);
-  if (LACKING.has(code)) return asGatewayError(error);
-  if (code === 'ETIMEDOUT') return proxyTooSlow();
-  const untrusted = whyNoTls(code);
-  if (untrusted !== undefined) {
-    const why = `The TLS connection to the proxy cannot be trusted: ${untrusted}.`;
-    return unreachable(why, error, tlsProxyError(code));
-  }
-  if (code.startsWith('HPE_')) {
-    return unreachable(
-      'The proxy does not speak HTTP/1.1. Check scheme and port of egress.proxy.url.',
-      error,
-    );
-  }
-  const [detail, type] = PROXY_KNOWN.get(code) ?? [
-    'The connection to the proxy broke (egress.proxy).',
-    networkProxyError(code),
-  ];
-  return unreachable(detail, error, type);
-}
-
-/** No tunnel within `timeouts.connect`. */
-export function proxyTooSlow(): GatewayError {
-  return unreachable(
-    'The proxy took too long to connect to the upstream (timeouts.connect).',
-    undefined,
-    'connection_timeout',
-  );
-}
-
-/** For a response to CONNECT that is neither 2xx nor 407. */
-export function proxyRefuses(status: number): GatewayError {
-  if (status === 403) {
-    return unreachable(
-      'The proxy does not allow connections to this upstream: it answered CONNECT with 403. Ask its operator.',
-    );
-  }
-  const what = status >= 500 ? 'did not reach the upstream' : 'makes no connection to the upstream';
-  return unreachable(`The proxy ${what}: it answered CONNECT with ${status}.`);
-}
-
-/** Why a 407 of a proxy leads to no tunnel. */
-const PROXY_REFUSALS = {
-  'no-credential':
-    'The proxy asks for authentication, and no credential is configured for it: name one in egress.proxy.credential.',
-  // A stored hash cannot answer the challenge.
-  'password-needed':
-    'The hashes of the credential (ha1) do not fit what the proxy asks for: another realm, another algorithm, or Basic. Give the password instead, or the right hash.',
-  // Basic beside such a Digest would give the password away instead.
-  'weak-challenge':
-    'The proxy offers no Digest challenge with qop and an algorithm that digest.algorithms allows. Allow its algorithm there, or ask its operator for another one, or for qop.',
-  'unusable-challenge':
-    'The proxy asks for an authentication that is neither Digest nor Basic. Ask its operator.',
-  // RFC 7616 §5.1, RFC 7617 §4.
-  plaintext:
-    'The proxy asks for authentication without TLS, where others can read the password (Basic) or guess it (Digest). Use an https:// url in egress.proxy, or set egress.proxy.allowPlaintext.',
-  // It refused an answer to a fresh challenge, less than half a minute ago.
-  'credential-refused':
-    'The proxy refuses its credential (egress.proxy.credential); it is tried again twice a minute. Check user name and password, or ask the operator of the proxy.',
-  'always-stale': 'The proxy calls every nonce stale, even one that it has just issued. Ask its operator.',
-  // RFC 7615 §4.
-  'proof-invalid':
-    'The proxy did not prove that it knows the credential (rspauth). Another server may be answering in its place.',
-} as const;
-
-export type ProxyRefusal = keyof typeof PROXY_REFUSALS;
-
-/** The error for a proxy whose 407 leads to no tunnel. */
-export function proxyAuthenticationError(refusal: ProxyRefusal): ProxyError {
-  return unreachable(PROXY_REFUSALS[refusal]);
-}
-
-function unreachable(detail: string, cause?: unknown, proxyError?: ProxyErrorType): ProxyError {
-  return new ProxyError('upstream-unreachable', detail, cause, { proxyError });
 }
 
 /**

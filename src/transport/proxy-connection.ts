@@ -8,7 +8,7 @@ import type { RawHeaders } from '../base/raw-headers.ts';
 import type { Lost } from '../handshake/response.ts';
 import { type BodyFraming, BodyReader } from '../http1/body-reader.ts';
 import { MalformedMessage } from '../http1/fields.ts';
-import { proxyError, proxyTooSlow } from './errors.ts';
+import { proxyError, proxyTooSlow } from './proxy-errors.ts';
 import { type Destination, reach } from './reach.ts';
 import { framingOf } from './response-reader.ts';
 

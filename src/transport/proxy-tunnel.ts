@@ -22,8 +22,8 @@ import { type Exchange, NO_BODY, type UpstreamRequest } from '../handshake/excha
 import { type HandshakeOptions, handshake, type Refused } from '../handshake/handshake.ts';
 import { UpstreamResponse } from '../handshake/response.ts';
 import type { ProxyOptions } from './egress.ts';
-import { ProxyError, type ProxyRefusal, proxyAuthenticationError, proxyRefuses } from './errors.ts';
 import { type Connect, ProxyConnection, type ProxyReply } from './proxy-connection.ts';
+import { ProxyError, type ProxyRefusal, proxyAuthenticationError, proxyRefuses } from './proxy-errors.ts';
 import { type Destination, endpointOf } from './reach.ts';
 import { checkServerName } from './upstream-tls.ts';
 

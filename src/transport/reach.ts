@@ -3,7 +3,7 @@ import { isIP, type Socket, type TcpNetConnectOpts } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
 import { leavingFrom } from './egress.ts';
-import { addressMissing } from './errors.ts';
+import { addressMissing, type TooLate } from './errors.ts';
 
 /** Addresses of a name that are tried. */
 const MAX_ADDRESSES = 8;
@@ -70,13 +70,21 @@ function connected(destination: Destination, timeout: number, clock: Clock): Pro
   };
   // From a local address, Node.js tries one address only.
   if (localAddress !== undefined && isIP(host) === 0) return eachAddress(tcp, destination, timeout, clock);
-  return established(open(tcp), isTls, { tcp: timeout, all: timeout });
+  return established(open(tcp), isTls, { tcp: timeout, all: timeout }, isIP(host) === 0);
 }
 
-/** Resolves when the socket is connected, TLS included. */
-export function established(socket: Socket, isTls: boolean, limits: Limits): Promise<Socket> {
+/** Resolves when the socket is connected, TLS included. `byName`: it looks up a name first. */
+export function established(socket: Socket, isTls: boolean, limits: Limits, byName = false): Promise<Socket> {
   return new Promise((resolve, reject) => {
-    const endAfter = (limit: number) => setTimeout(() => socket.destroy(connectTimeout()), limit);
+    let isFound = !byName;
+    socket.once('lookup', () => {
+      isFound = true;
+    });
+    const tooLate = (): TooLate => {
+      if (!socket.connecting) return 'ERR_TLS_HANDSHAKE_TIMEOUT';
+      return isFound ? 'ETIMEDOUT' : 'ETIMEOUT';
+    };
+    const endAfter = (limit: number) => setTimeout(() => socket.destroy(timeoutError(tooLate())), limit);
     const timer = endAfter(limits.all);
     if (limits.tcp < limits.all) {
       const share = endAfter(limits.tcp);
@@ -86,7 +94,7 @@ export function established(socket: Socket, isTls: boolean, limits: Limits): Pro
     // It stays: an error without a listener, before the connection is somebody's, would end the process.
     socket.on('error', (error) => {
       clearTimeout(timer);
-      reject(hasTimedOut(error) ? connectTimeout(error) : error);
+      reject(hasTimedOut(error) ? timeoutError('ETIMEDOUT', error) : error);
     });
     socket.once(isTls ? 'secureConnect' : 'connect', () => {
       clearTimeout(timer);
@@ -100,8 +108,8 @@ function hasTimedOut(error: Error): boolean {
   return error instanceof AggregateError && error.errors.some((each) => errorCode(each) === 'ETIMEDOUT');
 }
 
-function connectTimeout(cause?: Error): Error {
-  return Object.assign(new Error('The connection took too long.', { cause }), { code: 'ETIMEDOUT' });
+function timeoutError(code: TooLate, cause?: Error): Error {
+  return Object.assign(new Error('The connection took too long.', { cause }), { code });
 }
 
 /** Tries the addresses of a name in turn, each for a part of the time, until TCP stands. */
@@ -112,10 +120,14 @@ async function eachAddress(
   clock: Clock,
 ): Promise<Socket> {
   const deadline = clock.now() + timeout;
-  const addresses = (await addressesOf(tcp, lookup, timeout)).slice(0, MAX_ADDRESSES);
-  if (addresses.length === 0)
-    throw Object.assign(new Error('The name has no address.'), { code: 'ENOTFOUND' });
-  let last: unknown = connectTimeout();
+  const found = await addressesOf(tcp, lookup, timeout).catch(async (error) => {
+    if (errorCode(error) !== 'ENOTFOUND') throw error;
+    const others = await addressesOf({ host: tcp.host }, lookup, deadline - clock.now());
+    throw others.length === 0 ? error : noAddress('EAI_ADDRFAMILY', error);
+  });
+  const addresses = found.slice(0, MAX_ADDRESSES);
+  if (addresses.length === 0) throw noAddress('ENOTFOUND');
+  let last: unknown = timeoutError('ETIMEOUT');
   for (const [at, { address }] of addresses.entries()) {
     const left = deadline - clock.now();
     // TLS of one address took all of it.
@@ -130,14 +142,21 @@ async function eachAddress(
   throw last;
 }
 
+/** `EAI_ADDRFAMILY`: it has addresses of the other family. */
+function noAddress(code: 'ENOTFOUND' | 'EAI_ADDRFAMILY', cause?: Error): Error {
+  return Object.assign(new Error('The name has no address that the local address reaches.', { cause }), {
+    code,
+  });
+}
+
 function addressesOf(
-  { host = '', family }: TcpNetConnectOpts,
+  { host = '', family }: Pick<TcpNetConnectOpts, 'host' | 'family'>,
   lookup: typeof systemLookup,
   timeout: number,
 ): Promise<LookupAddress[]> {
   return new Promise((done, fail) => {
     // The system waits for name servers for as long as resolv.conf says, often half a minute.
-    const timer = setTimeout(() => fail(connectTimeout()), timeout);
+    const timer = setTimeout(() => fail(timeoutError('ETIMEOUT')), timeout);
     lookup(host, { all: true, ...(family !== undefined && { family }) }, (error, addresses) => {
       clearTimeout(timer);
       if (error === null) done(addresses);

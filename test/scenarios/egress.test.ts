@@ -1,12 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
 import { Secret } from '../../src/base/secret.ts';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import {
-  addressMissing,
-  proxyAuthenticationError,
-  proxyRefuses,
-  whyNoTls,
-} from '../../src/transport/errors.ts';
+import { addressMissing, whyNoTls } from '../../src/transport/errors.ts';
+import { proxyAuthenticationError, proxyRefuses } from '../../src/transport/proxy-errors.ts';
 import { closedAtEnd } from '../support/closing.ts';
 import { startRelay } from '../support/relay.ts';
 import { authors, problemOf, type RunningScene, startScene } from '../support/scene.ts';

@@ -33,10 +33,11 @@ async function connect(
   lookup: Lookup,
   localAddress = '127.0.0.1',
   timeout = 5_000,
+  scheme = 'http',
 ): Promise<string> {
   const open = connector(
     {
-      origin: `http://${hostname}:${port}`,
+      origin: `${scheme}://${hostname}:${port}`,
       timeout,
       tls: USUAL_TLS,
       egress: { localAddress: localAddress || undefined, proxy: undefined },
@@ -74,9 +75,31 @@ describe('from a local address, a name with several addresses', () => {
   });
 });
 
-test('from a local address, a name server that does not answer takes no longer than a connection may', async () => {
-  const silent = (() => {}) as unknown as Lookup;
-  expect(await connect('upstream.test', 80, silent, '127.0.0.1', 50)).toBe('ETIMEDOUT');
+test.each(['127.0.0.1', ''])(
+  'from local address "%s", the error says what took too long',
+  async (localAddress) => {
+    const silent = (() => {}) as unknown as Lookup;
+    expect(await connect('upstream.test', 80, silent, localAddress, 50)).toBe('ETIMEOUT');
+    const hanging = createServer((socket) => socket.on('error', () => {})).listen(0, '127.0.0.1');
+    closing.push(() => hanging.close());
+    await once(hanging, 'listening');
+    const { port } = hanging.address() as AddressInfo;
+    const found = finding(['127.0.0.1']);
+    expect(await connect('upstream.test', port, found, localAddress, 2_000, 'https')).toBe(
+      'ERR_TLS_HANDSHAKE_TIMEOUT',
+    );
+    expect(await connect('127.0.0.1', port, silent, localAddress, 2_000, 'https')).toBe(
+      'ERR_TLS_HANDSHAKE_TIMEOUT',
+    );
+  },
+);
+
+test('from a local address, a name that has addresses of the other family only is known', async () => {
+  const lookup = ((_name: string, { family }: { family?: number }, done: (...args: unknown[]) => void) =>
+    family === 4
+      ? done(Object.assign(new Error('none'), { code: 'ENOTFOUND' }))
+      : done(null, [{ address: '::1', family: 6 }])) as unknown as Lookup;
+  expect(await connect('upstream.test', 80, lookup)).toBe('EAI_ADDRFAMILY');
 });
 
 test('from a local address, TLS has what is left of the time, however many addresses the name has', async () => {

@@ -1,6 +1,7 @@
 import { expect, test } from '@jest/globals';
 import { GatewayError } from '../../src/base/errors.ts';
-import { connectionEnded, isConnectionLost, proxyError, upstreamError } from '../../src/transport/errors.ts';
+import { connectionEnded, isConnectionLost, upstreamError } from '../../src/transport/errors.ts';
+import { proxyError } from '../../src/transport/proxy-errors.ts';
 
 function coded(code: string, message = 'x'): Error {
   return Object.assign(new Error(message), { code });
@@ -17,6 +18,9 @@ test.each([
   [coded('ERR_SOCKET_CLOSED'), 'upstream-unreachable', 'connection_terminated'],
   [connectionEnded(), 'upstream-unreachable', 'connection_terminated'],
   [coded('ETIMEDOUT'), 'upstream-timeout', 'connection_timeout'],
+  [coded('ETIMEOUT'), 'upstream-timeout', 'dns_timeout'],
+  [coded('ERR_TLS_HANDSHAKE_TIMEOUT'), 'upstream-timeout', 'connection_timeout'],
+  [coded('EAI_ADDRFAMILY'), 'upstream-unreachable', 'dns_error'],
   [coded('CERT_HAS_EXPIRED'), 'upstream-tls', 'tls_certificate_error'],
   [coded('ERR_TLS_CERT_ALTNAME_INVALID'), 'upstream-tls', 'tls_certificate_error'],
   [coded('ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED'), 'upstream-tls', 'tls_alert_received'],
@@ -44,6 +48,19 @@ test.each([
 test('what this host lacks is no error of the proxy', () => {
   const lack = coded('EMFILE');
   expect(proxyError(lack)).toMatchObject({ code: 'internal-error', cause: lack });
+});
+
+test.each([
+  ['ETIMEOUT', 'DNS did not answer in time for the name of the proxy', 'dns_error'],
+  ['ETIMEDOUT', 'The proxy took too long to accept the connection', 'connection_timeout'],
+  ['ERR_TLS_HANDSHAKE_TIMEOUT', 'The proxy took too long for TLS', 'connection_timeout'],
+  ['EAI_ADDRFAMILY', 'DNS has no address for the name of the proxy', 'dns_error'],
+])('the proxy is not blamed for the way behind it: %s', (code, beginning, type) => {
+  expect(proxyError(coded(code))).toMatchObject({
+    code: 'upstream-unreachable',
+    detail: expect.stringMatching(`^${beginning} `),
+    proxyError: type,
+  });
 });
 
 test.each([upstreamError, proxyError])(

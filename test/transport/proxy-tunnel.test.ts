@@ -9,13 +9,13 @@ import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
 import { Secret } from '../../src/base/secret.ts';
 import type { AlgorithmName } from '../../src/digest/algorithms.ts';
 import type { ProxyOptions } from '../../src/transport/egress.ts';
+import type { Connect } from '../../src/transport/proxy-connection.ts';
 import {
   proxyAuthenticationError,
   proxyError,
   proxyRefuses,
   proxyTooSlow,
-} from '../../src/transport/errors.ts';
-import type { Connect } from '../../src/transport/proxy-connection.ts';
+} from '../../src/transport/proxy-errors.ts';
 import { type ProxyAccount, ProxyAuthentication, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
 import { closing } from '../support/closing.ts';
 import { createTestAuthority } from '../support/issued-certificates.ts';
