@@ -125,8 +125,9 @@ export async function openStreamed(
   const logged: Record<string, unknown>[] = [];
   const note = (entry: object): void => void logged.push(entry as Record<string, unknown>);
   const { audit } = await openTestAudit(directory, { replica, ...change });
+  const keys = change.key === undefined ? KEYS : auditKeys(change.key);
   const set = new SinkSet(
-    { directory, replica, keys: KEYS, sinks: [streamTo(servers, { maxLength, quietMs })] },
+    { directory, replica, keys, sinks: [streamTo(servers, { maxLength, quietMs })] },
     { log: { warn: note, error: note, info: note }, recordLoss: (lost) => audit.recordLoss(lost) },
   );
   let closed: Promise<void> | undefined;

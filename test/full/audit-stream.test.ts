@@ -165,6 +165,26 @@ test('continues after the last record in the stream when a new process starts', 
   expect(second.logged).toEqual([]);
 });
 
+test('continues after the last record in the stream under another key, and after a forged position sends all', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+  await first.close();
+  const change = { key: new Secret('f'.repeat(64)) };
+  const second = await scene.open(REPLICA, change);
+  await recordAccess(second.audit);
+  await second.close();
+  expect(await sentTo(scene.redis)).toEqual(upTo(6));
+  expect(second.logged).toEqual([]);
+  const [seq, hmac] = String(await scene.redis.command('HGET', POSITIONS, REPLICA)).split(' ');
+  await scene.redis.command('HSET', POSITIONS, REPLICA, `${seq} ${hmac} ${'x'.repeat(43)}`);
+  const third = await scene.open(REPLICA, change);
+  await recordAccess(third.audit);
+  await third.close();
+  expect(await sentTo(scene.redis)).toEqual([...upTo(6), ...upTo(7)]);
+  expect(third.logged).toEqual([{ sink: 'stream', log: REPLICA }]);
+});
+
 test('reports a log that was begun anew, sends its records, and has it in the log for good', async () => {
   const scene = await setScene();
   const first = await scene.open();

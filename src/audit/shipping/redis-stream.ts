@@ -24,8 +24,10 @@ const MAX_FIELDS = 32;
 interface StreamPosition {
   /** Empty: there is none. */
   readonly text: string;
-  /** Undefined: none of the keys made it, or there is none. */
+  /** Undefined: it does not have the form of one, or there is none. */
   readonly position: SinkPosition | undefined;
+  /** True: one of the keys made it. */
+  readonly isSigned: boolean;
 }
 
 /** An entry as it was found in the stream; it may be forged. */
@@ -210,7 +212,7 @@ export class RedisStream {
         throw error;
       });
     const text = String(reply);
-    return { text, position: this.#parsePosition(replica, text) };
+    return { text, ...this.#parsePosition(replica, text) };
   }
 
   /** The last seals of all replicas, and the replicas whose position none of the keys made. */
@@ -220,9 +222,9 @@ export class RedisStream {
     const forged: string[] = [];
     for (let at = 0; at + 1 < all.length; at += 2) {
       const [replica = '', text = ''] = all.slice(at, at + 2);
-      const position = this.#parsePosition(replica, text);
-      if (position === undefined) forged.push(replica);
-      else heads.push({ replica, ...position });
+      const { position, isSigned } = this.#parsePosition(replica, text);
+      if (position !== undefined && isSigned) heads.push({ replica, ...position });
+      else forged.push(replica);
     }
     return { heads, forged };
   }
@@ -300,16 +302,15 @@ export class RedisStream {
     return this.#client.close();
   }
 
-  #parsePosition(replica: string, text: string): SinkPosition | undefined {
+  #parsePosition(replica: string, text: string): Pick<StreamPosition, 'position' | 'isSigned'> {
     const [, digits, hmac = '', mac = ''] = /^(\d{1,15}) ([\w-]{43}) ([\w-]{43})$/.exec(text) ?? [];
-    if (digits === undefined) return undefined;
+    if (digits === undefined) return { position: undefined, isSigned: false };
     const position = { seq: Number(digits), hmac };
     const given = Buffer.from(mac);
-    return this.#keys.some((keys) =>
+    const isSigned = this.#keys.some((keys) =>
       timingSafeEqual(given, Buffer.from(positionHmac(keys, replica, position))),
-    )
-      ? position
-      : undefined;
+    );
+    return { position, isSigned };
   }
 }
 

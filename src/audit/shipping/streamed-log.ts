@@ -1,9 +1,11 @@
+import { join } from 'node:path';
 import type { RedisOptions } from '../../redis/connection.ts';
 import { processOf } from '../replica-name.ts';
 import type { Head } from '../seal.ts';
 import { type Archive, begunSegments } from '../segments/archive.ts';
 import { segmentsIn } from '../segments/segment.ts';
 import { syncSegment } from '../segments/segment-file.ts';
+import { headerOf } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.ts';
 import { RetryLater } from './receiver.ts';
@@ -144,7 +146,8 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
    */
   async #find(): Promise<{ readonly position: SinkPosition | undefined } | undefined> {
     const { replica, sink } = this.#options;
-    const { text, position } = await this.#deps.stream.position(replica);
+    const { text, position: found, isSigned } = await this.#deps.stream.position(replica);
+    const position = isSigned || (await this.#isOfEarlierKey(found)) ? found : undefined;
     const isNew = position !== undefined && text !== this.#position;
     if (isNew && !(await this.#canContinue(text, position))) return undefined;
     this.#position = text;
@@ -155,6 +158,15 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     this.#isForgeryLogged = true;
     // This process knows what it sent.
     return { position: this.#sent };
+  }
+
+  /** True if the log has the seal of a position under another key than the present one, which cannot check it. */
+  async #isOfEarlierKey(position: SinkPosition | undefined): Promise<boolean> {
+    const { folder, keys } = this.#options;
+    if (position === undefined) return false;
+    const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
+    const key = segment && (await headerOf(join(folder, segment.name)))?.key;
+    return key !== undefined && key !== keys.id && hasSealOf(this.#options, { position, key });
   }
 
   /**
