@@ -94,7 +94,7 @@ const listenSchema = (folder: string) =>
     tls: listenTls(folder)
       .exactOptional()
       .describe(
-        'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed.',
+        'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed. If one was added, connections whose certificate was not accepted, or that have none, end after their next response.',
       ),
     hosts: listOf(clientHost(), 'a list of at least one name, such as [gateway.internal]')
       .exactOptional()

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import { addressOf } from '../base/client-address.ts';
 import { GatewayError } from '../base/errors.ts';
 import { reportError } from '../base/report-error.ts';
@@ -76,6 +77,8 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
   #held: Buffer = EMPTY;
   /** True if no further request is read. */
   #isClosing = false;
+  /** True if the next request is the last one. */
+  #isRetiring = false;
   /** True if bytes came behind the last request. */
   #hasSurplus = false;
   /** True if no byte is read any more: a request was malformed, or its body is not wanted. */
@@ -101,6 +104,11 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     // 'close' follows.
     socket.on('error', () => socket.destroy());
     socket.once('close', () => this.#exchange?.close());
+  }
+
+  /** True if the client has shown a certificate that TLS accepted. */
+  get isAuthorized(): boolean {
+    return this.#socket instanceof TLSSocket && this.#socket.authorized;
   }
 
   /** True if no request is being read or served. */
@@ -130,6 +138,12 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     else exchange.response.keepsConnection = false;
   }
 
+  /** The same, but an idle connection serves one more request: it may be on its way. */
+  retireNext(): void {
+    this.#isRetiring = true;
+    if (this.#exchange?.hasLeft === false) this.retire();
+  }
+
   /** Ends the connection at once, so that its client notices if the response is not whole. */
   destroy(): void {
     const exchange = this.#exchange;
@@ -155,7 +169,8 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     const exchange = new ClientExchange(this.#socket, head, response, this);
     this.#exchange = exchange;
     this.#isHandled = false;
-    if (!head.isPersistent) this.refuseRest();
+    if (this.#isRetiring) response.keepsConnection = false;
+    if (!response.keepsConnection) this.refuseRest();
     this.#gateway.handle(exchange, this.#options.listener).then(this.#onHandled, this.#onError);
   }
 

@@ -121,14 +121,18 @@ export class Listener {
   /**
    * Replaces the certificate for new connections. Open connections keep theirs, but serve no further
    * request if the new settings trust fewer client authorities, refuse older protocol versions, or have another list
-   * of revoked certificates. A handshake that is under way then ends its connection: it uses the former settings.
+   * of revoked certificates. A handshake that is under way then ends its connection: it uses the former settings. With
+   * another authority, connections whose certificate was not accepted serve one more request: TLS does not verify again.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
-    const restricts = trustsLess(this.#tls, tls);
+    const before = this.#tls;
     this.#tls = tls;
-    if (!restricts) {
+    if (!trustsLess(before, tls)) {
       this.#tlsServer.setSecureContext(secureContext(tls));
+      if (before.clientCa !== tls.clientCa) {
+        for (const connection of this.#connections) if (!connection.isAuthorized) connection.retireNext();
+      }
       return;
     }
     const tickets = this.#tlsServer.getTicketKeys();

@@ -26,6 +26,8 @@ interface Asked {
   readonly code: string | undefined;
   /** Whether the request went over the connection of the one before. */
   readonly reused: boolean;
+  /** Whether the connection ends with the response. */
+  readonly ends: boolean;
 }
 
 interface Ask {
@@ -46,7 +48,8 @@ async function answered(sent: ClientRequest): Promise<Asked> {
   const body = await text(answer);
   const own = answer.headers['content-type'] === 'application/problem+json';
   const code = own ? (JSON.parse(body) as { code: string }).code : undefined;
-  return { status: answer.statusCode ?? 0, body, code, reused: sent.reusedSocket };
+  const ends = answer.headers.connection === 'close';
+  return { status: answer.statusCode ?? 0, body, code, reused: sent.reusedSocket, ends };
 }
 
 async function setScene(
@@ -347,33 +350,42 @@ describe('a client certificate', () => {
     expect((await ask(await open(other))).status).toBe(200);
   });
 
-  test('stays valid when an authority is added, and a request under way is finished', async () => {
+  test('stays valid when an authority is added, whose clients connect anew, and a request under way is finished', async () => {
     const [servers, first, second] = await Promise.all(
       ['CN=Servers', 'CN=First', 'CN=Second'].map((name) => createTestAuthority(name)),
     );
     if (servers === undefined || first === undefined || second === undefined) throw new Error('no authority');
-    const [server, mine] = await Promise.all([servers.server(), first.client()]);
+    const [server, mine, other] = await Promise.all([servers.server(), first.client(), second.client()]);
     const files = await writeTlsFiles(server, first.ca);
     closing.push(() => files.remove());
-    const top = { clients, listen: { port: 0, tls: files.section } };
+    const top = { anonymous: false, clients, listen: { port: 0, tls: files.section } };
     const { gateway, reload, simulator } = await setScene(
       { faults: [{ kind: 'delay', ms: 300, when: 'authenticated' }] },
       {},
       top,
     );
-    const socket = connect({ port: gateway.port, host: '127.0.0.1', ca: servers.ca, ...mine });
-    closing.push(() => socket.destroy());
-    const ask = () =>
+    const open = (pair: Partial<typeof mine>): TLSSocket => {
+      const opened = connect({ port: gateway.port, host: '127.0.0.1', ca: servers.ca, ...pair });
+      closing.push(() => opened.destroy());
+      return opened;
+    };
+    const socket = open(mine);
+    const ask = (on = socket) =>
       answered(
         httpsRequest(`${gateway.origin}/echo`, {
-          createConnection: () => socket,
+          createConnection: () => on,
           headers: { connection: 'keep-alive' },
         }).end(),
       );
+    const refused = [open(other), open({})];
     expect((await ask()).status).toBe(200);
+    for (const each of refused) expect((await ask(each)).status).toBe(401);
     await writeFile(files.section.clientCaFile, `${first.ca}\n${second.ca}`);
     await reload({}, top);
     expect((await ask()).status).toBe(200);
+    // TLS verified their certificates before: a client that keeps its connection would be refused for good.
+    for (const each of refused) expect(await ask(each)).toMatchObject({ status: 401, ends: true });
+    expect((await ask(open(other))).status).toBe(200);
     const { accepted } = simulator.counts('submissions');
     const underWay = ask();
     await until(() => simulator.counts('submissions').accepted > accepted);
