@@ -253,6 +253,21 @@ describe('finds by segment and line', () => {
     );
   });
 
+  test('an earlier key, and none of its records as missing', async () => {
+    const key = 'f'.repeat(64);
+    const { audit } = await openTestAudit(directory, { key: new Secret(key) });
+    await recordAccess(audit);
+    await audit.close();
+    const { alterations } = await check(directory, [], key);
+    const [newest, ...earlier] = (await names()).reverse();
+    expect(alterations.map(({ segment, kind }) => [segment, kind])).toEqual(
+      earlier.reverse().map((segment) => [segment, 'key-unknown']),
+    );
+    await rm(join(directory, REPLICA, newest ?? ''));
+    await Promise.all(earlier.slice(0, -1).map((name) => rm(join(directory, REPLICA, name))));
+    expect((await found()).map(({ kind }) => kind)).toEqual(['segment-missing']);
+  });
+
   test('a compressed segment that cannot be read', async () => {
     const [first = ''] = await names();
     const file = join(directory, REPLICA, first);

@@ -180,8 +180,13 @@ class LogCheck {
     // Not by its header, which nobody signs.
     const begun = Date.parse(retired?.olderThan ?? '');
     for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
-    if (retired === undefined)
-      this.#add(finding('segment-missing', { last: first - 1 }), segments[0]?.name, 1);
+    const oldest = segments[0]?.name;
+    // What cannot be checked is not missing.
+    const isUnknown = this.#findings.some(
+      ({ kind, segment }) => kind === 'key-unknown' && segment === oldest,
+    );
+    if (retired === undefined && !isUnknown)
+      this.#add(finding('segment-missing', { last: first - 1 }), oldest, 1);
     this.#checkHeads(retired !== undefined);
     await this.#checkFiles(folder, segments);
     return {
