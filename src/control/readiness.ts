@@ -153,10 +153,10 @@ function sharedChecks({ stage, storeUp, storeFailing, audit }: GatewayState): Ow
   ];
 }
 
-function sinkCheck({ name, failing }: SinkState): OwnCheck {
+function sinkCheck({ name, failing, rejected }: SinkState): OwnCheck {
   return {
     name: `audit-sink-${name}`,
-    errors: problems(given(failing), words.sinkFailing, next.sinkFailing),
+    errors: problems(given(failing), words.sinkFailing, rejected ? next.sinkRejected : next.sinkFailing),
   };
 }
 

@@ -70,6 +70,8 @@ export interface SinkState {
   readonly name: string;
   /** Why it gets nothing; null: it does. */
   readonly failing: string | null;
+  /** True: a log is not a continuation of what the witness has cosigned. */
+  readonly rejected: boolean;
 }
 
 /** The audit log of one process, or of several. Lists of reasons are empty while there is none. */

@@ -56,6 +56,7 @@ export const WORDS = {
     auditFailing: 'free space on its disk, or give the gateway the right to write there',
     retentionHeld: 'see the audit log, and correct the clock or the files that are named',
     sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
+    sinkRejected: 'copy the audit log, and follow DigestGatewayAuditWitnessConflict of the runbook',
     workersMissing: 'wait: the others are being started; if they end again, see the log',
     configurationRefused: 'remove the cause, and reload',
     credentialsUnreadable: 'correct their sources, which are then read by themselves',

@@ -62,6 +62,15 @@ const OK: Change = {};
 const DEGRADED: Change = { storeUp: false };
 const DOWN: Change = { serves: false, stage: 'draining' };
 
+test('readiness sends to the runbook if a witness has cosigned another log, not if a receiver is away', () => {
+  const nextOf = (rejected: boolean) =>
+    readiness({ ...WELL, sinks: [{ name: 'witness', failing: 'its end is gone', rejected }] }).checks.find(
+      ({ name }) => name === 'audit-sink-witness',
+    )?.next;
+  expect(nextOf(true)).toMatch(/DigestGatewayAuditWitnessConflict/);
+  expect(nextOf(false)).toMatch(/check the receiver/);
+});
+
 describe('the readiness of workers', () => {
   test.each([
     ['ok', [OK, OK]],

@@ -51,11 +51,11 @@ export class AuditSinks {
   }
 
   /** Which sinks get nothing, and why. */
-  get states(): { readonly name: string; readonly failing: string | null }[] {
-    return this.#data.sinks.map(({ name }) => ({
-      name,
-      failing: ownEntry(this.#latest, name)?.failing ?? null,
-    }));
+  get states(): { readonly name: string; readonly failing: string | null; readonly rejected: boolean }[] {
+    return this.#data.sinks.map(({ name }) => {
+      const { failing = null, rejected = false } = ownEntry(this.#latest, name) ?? {};
+      return { name, failing, rejected };
+    });
   }
 
   /** Sets the metrics of all sinks. */
