@@ -299,7 +299,7 @@ export class Fleet implements Workers {
   }
 
   async #replace(): Promise<void> {
-    const { log } = this.#deps;
+    const { log, metrics } = this.#deps;
     this.#replacing += 1;
     try {
       const pause = BACK_OFF_MS.first * 2 ** Math.min(this.#failures, 20);
@@ -313,7 +313,9 @@ export class Fleet implements Workers {
       log.info('worker replaced');
       this.#keepLogs();
     } catch (error) {
-      if (this.#closing === undefined) log.error({ reason: messageOf(error) }, 'a worker cannot be started');
+      if (this.#closing !== undefined) return;
+      metrics.workerExits.inc({ reason: 'start' });
+      log.error({ reason: messageOf(error) }, 'a worker cannot be started');
     } finally {
       this.#replacing -= 1;
       this.#fill();

@@ -90,7 +90,7 @@ export class Metrics {
   readonly workers = this.#gauge('workers', 'Processes that serve requests', [], 'first');
   readonly workerExits = this.#counter(
     'worker_exits_total',
-    'Workers that ended by themselves, or gave no sign of life and were replaced',
+    'Workers that ended by themselves, gave no sign of life and were replaced, or could not be started',
     ['reason'],
   );
   readonly challenges = this.#seriesCounter('challenges_total', 'Challenges obtained from the upstream', [
@@ -319,7 +319,7 @@ export class Metrics {
     collectProcessMetrics(this.registry, withLoop);
     // Prometheus sees no increase in a counter that first appears with 1.
     for (const result of ['success', 'failure']) this.configReloads.inc({ result }, 0);
-    for (const reason of ['crash', 'hang']) this.workerExits.inc({ reason }, 0);
+    for (const reason of ['crash', 'hang', 'start']) this.workerExits.inc({ reason }, 0);
     this.#gauge(
       'build_info',
       'Always 1, with version and runtime as labels',

@@ -154,6 +154,8 @@ test('workers end with their primary, and leave the port', async () => {
 test('a worker that cannot be started is tried again, and the others serve', async () => {
   const scene = await sharedFleet();
   const { length: before } = scene.gateway.logged;
+  const failed = () => metric(scene, 'digest_gateway_worker_exits_total', { reason: 'start' });
+  const failedBefore = await failed();
   const [victim = 0] = await scene.gateway.workers();
   // Its folder is taken before the primary can start another one.
   process.kill(scene.gateway.pid, 'SIGSTOP');
@@ -164,6 +166,7 @@ test('a worker that cannot be started is tried again, and the others serve', asy
     scene.gateway.logged.slice(before).some(({ msg }) => msg === 'a worker cannot be started'),
   );
   expect((await readiness(scene)).status).toBe('degraded');
+  expect(await failed()).toBeGreaterThan(failedBefore);
   await requestsOnNewConnections(scene, 4);
   await held.audit.close();
   await until(() => isWhole(scene));
