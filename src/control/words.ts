@@ -15,7 +15,7 @@ export const WORDS = {
     },
     auditFailing: (reason: string) => `the audit log cannot be written: ${reason}`,
     retentionHeld: (reason: string) => reason,
-    sinkFailing: (reason: string) => `the audit sink gets nothing: ${reason}`,
+    sinkFailing: (reason: string) => `the audit sink fails: ${reason}`,
     workersMissing: (serving: number, configured: number) => `${serving} of ${configured} workers serve`,
     primaryAuditFailing: (reason: string) => `the primary's audit log cannot be written: ${reason}`,
     primaryRetentionHeld: (reason: string) => `the primary: ${reason}`,
@@ -55,7 +55,8 @@ export const WORDS = {
       'check that Redis runs, and run doctor: it tests address, TLS and password under redis; changed ones need a restart',
     auditFailing: 'free space on its disk, or give the gateway the right to write there',
     retentionHeld: 'see the audit log, and correct the clock or the files that are named',
-    sinkFailing: 'check the receiver and the way to it: records are kept, and sent later',
+    sinkFailing:
+      'check the receiver and the way to it, or the file that is named: records are kept, and sent later',
     sinkRejected: 'copy the audit log, and follow DigestGatewayAuditWitnessConflict of the runbook',
     workersMissing: 'wait: the others are being started; if they end again, see the log',
     configurationRefused: 'remove the cause, and reload',

@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably } from '../../base/durable-file.ts';
+import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbsent, reportDefect } from '../../base/expected-errors.ts';
 import { parseJson } from '../../base/json.ts';
 import { equalInConstantTime } from '../../base/secret.ts';
@@ -122,9 +123,14 @@ export class PositionFile {
     return { position: rest, key: undefined };
   }
 
-  /** @throws Error of the file system */
-  write({ seq, hmac }: SinkPosition): Promise<void> {
-    return this.#file.write({ seq, hmac, key: this.#keys.id });
+  /** @throws Error that names the file: an error of the disk alone looks like one of the receiver */
+  async write({ seq, hmac }: SinkPosition): Promise<void> {
+    try {
+      await this.#file.write({ seq, hmac, key: this.#keys.id });
+    } catch (error) {
+      reportDefect(error);
+      throw new Error(`${this.#path} cannot be written: ${messageOf(error)}`, { cause: error });
+    }
   }
 
   /** Removes the position, if there is one. */
