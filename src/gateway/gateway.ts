@@ -282,20 +282,20 @@ export class Gateway {
 
   /** Records, counts and refuses a message that cannot be handled as a request, and ends its connection. */
   async refuse(refusal: GatewayError, socket: Socket, address: string): Promise<void> {
-    const { audit, clock } = this.#deps;
-    const requestId = randomUUID();
-    const record = new RequestRecord(audit, clock, requestId, '', address);
-    const failure = audit.refusing ? auditUnavailable() : refusal;
+    const { audit, clock, log, metrics } = this.#deps;
+    const record = new RequestRecord(audit, clock, randomUUID(), '', address);
     this.#underWay.enter();
     try {
-      const error = await this.#recordFailure(failure, record);
-      const { status } = error.kind;
-      const series = this.#deps.metrics.deployment('');
+      const error = await this.#recordFailure(audit.refusing ? auditUnavailable() : refusal, record);
+      const { code, kind } = error;
+      const series = metrics.deployment('');
       series.requestResults[resultOf(error, '')].inc();
-      series.operation('').requests('', status, error.code).inc();
-      const bytes = sendRawProblem(socket, error, requestId);
+      series.operation('').requests('', kind.status, code).inc();
+      const bytes = sendRawProblem(socket, error, record.requestId);
       series.responseBytes.inc(bytes);
-      this.accessLog.add({ ...UNREADABLE, address, status, bytes });
+      const end = { status: kind.status, code, durationMs: clock.now() - record.begun, bytes };
+      if (this.#options.logRequests) logRequest(log, record, '', end);
+      this.accessLog.add({ ...UNREADABLE, address, status: kind.status, bytes });
     } finally {
       this.#underWay.leave();
     }

@@ -50,6 +50,23 @@ describe('the log', () => {
     ]);
     expect(JSON.stringify(gateway.logged)).not.toContain('DEMO-2026');
 
+    const raw = await RawClient.open(gateway.port);
+    await raw.send('GET /\x01 HTTP/1.1\r\nhost: a\r\n\r\n');
+    const malformed = await raw.answer();
+    raw.close();
+    expect(gateway.logged.slice(1)).toEqual([
+      expect.objectContaining({
+        msg: 'request',
+        requestId: JSON.parse(malformed.body.toString()).requestId,
+        client: '',
+        address: '127.0.0.1',
+        path: '',
+        status: 400,
+        code: 'bad-request',
+        bytes: malformed.body.length,
+      }),
+    ]);
+
     await reload({ requests: true, level: 'warn' });
     await (await pair.get(authors)).text();
     expect(gateway.logged).toEqual([]);
