@@ -43,15 +43,23 @@ type CredentialEvents = Pick<RegistryDeps, 'onPolicyStep' | 'onBound' | 'onRotat
 
 function credentialEvents({
   audit,
+  clock,
   flightFiles,
   log,
   metrics,
-}: Pick<ProcessParts, 'audit' | 'flightFiles' | 'log' | 'metrics'>): CredentialEvents {
+}: Pick<ProcessParts, 'audit' | 'clock' | 'flightFiles' | 'log' | 'metrics'>): CredentialEvents {
+  const steps = new Throttle(clock, MAX_THROTTLED);
   return {
     onPolicyStep: (deployment, policy, from) => {
       metrics.noncePolicySteps.inc({ deployment, policy });
       const which = { deployment, policy, from };
-      log.warn(which, 'nonce reuse refused by the upstream; switching to a stricter policy');
+      // An upstream whose realm changes with each challenge has its policy learned anew each time.
+      const suppressed = steps.admit(`${deployment} ${policy}`);
+      if (suppressed !== undefined)
+        log.warn(
+          { ...which, suppressed },
+          'nonce reuse refused by the upstream; switching to a stricter policy',
+        );
       audit.admin('nonce-policy', which);
     },
     onBound: (deployment) =>
