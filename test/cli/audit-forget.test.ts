@@ -1,5 +1,6 @@
+import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
+import { readdir, rename, rm, symlink, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
@@ -176,6 +177,23 @@ describe('audit forget', () => {
     });
     expect(await files()).toEqual(['ID.forgotten']);
     expect((await run('audit search')).stderr).not.toContain('holds no key');
+  });
+
+  test('neither waits for a pipe with the name of a destroyed key nor fills the memory for a large file', async () => {
+    const { forget, keys, files } = await place('month', { requestId: 'q1' });
+    const destroyed = (id: string) => writeFile(join(keys, `${id}.forgotten`), '{}', { mode: 0o600 });
+    await destroyed('AAAAAAAAAAAA');
+    await writeFile(join(keys, 'AAAAAAAAAAAA.key'), '', { mode: 0o600 });
+    await truncate(join(keys, 'AAAAAAAAAAAA.key'), 2 ** 40);
+    const month = ['--month', MONTH, '--yes'];
+    expect(await forget(...month)).toMatchObject({ status: 0 });
+    await destroyed('BBBBBBBBBBBB');
+    execFileSync('mkfifo', [join(keys, 'BBBBBBBBBBBB.key')]);
+    expect(await forget(...month)).toMatchObject({
+      status: 1,
+      stderr: expect.stringContaining('BBBBBBBBBBBB.key is not a regular file'),
+    });
+    expect((await files()).toSorted()).toEqual(['ID.forgotten', 'ID.forgotten', 'ID.forgotten', 'ID.key']);
   });
 
   test('asks at a terminal, and destroys nothing without a yes', async () => {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
-import { open, readdir, rename, rm, stat, unlink } from 'node:fs/promises';
+import { readdir, rename, rm, stat, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { replaceDurably, syncDirectoryIfPossible } from '../../base/durable-file.ts';
@@ -11,6 +11,7 @@ import { parseJson } from '../../base/json.ts';
 import { Secret } from '../../base/secret.ts';
 import { isKeyId, PseudonymKey } from '../pseudonym.ts';
 import { foldersIn } from './segment.ts';
+import { openRegular } from './segment-reader.ts';
 
 /*
  * `pseudonyms.keysDirectory` has a folder for each process that writes, named as in the audit directory. `ID.key` is a
@@ -27,7 +28,6 @@ const RECORDED = '.recorded';
 const LARGEST = 4096;
 /** Files that are read or written at the same time. */
 const AT_ONCE = 64;
-const { O_NOFOLLOW, O_WRONLY } = constants;
 
 const stored = z.strictObject({
   pseudonymKey: z.literal(1),
@@ -181,8 +181,9 @@ export async function endDestruction(directory: string): Promise<string[]> {
 
 async function removeKey(folder: string, id: string): Promise<void> {
   const path = join(folder, id + KEY);
-  await using handle = await open(path, O_WRONLY | O_NOFOLLOW);
-  const { size } = await handle.stat();
+  await using handle = await openRegular(path, constants.O_WRONLY);
+  // A larger file is no key, and may have terabytes.
+  const size = Math.min((await handle.stat()).size, LARGEST);
   await handle.write(randomBytes(size), 0, size, 0);
   await handle.sync();
   await unlink(path);

@@ -158,12 +158,12 @@ export async function readSmall(path: string, largest: number): Promise<string> 
 }
 
 /**
- * Opens a file of the audit folder, which anybody may have put there, for reading: does not follow a link, and does not
- * wait for a pipe.
+ * Opens a file which anybody may have put there, for reading unless `access` says otherwise: does not follow a link, and
+ * does not wait for a pipe.
  * @throws NotRegularError if it is not a regular file; Error if there is none or it cannot be read
  */
-export async function openRegular(path: string): Promise<FileHandle> {
-  const handle = await open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK).catch((error) => {
+export async function openRegular(path: string, access = O_RDONLY): Promise<FileHandle> {
+  const handle = await open(path, access | O_NOFOLLOW | O_NONBLOCK).catch((error) => {
     throw ['ELOOP', 'ENXIO'].includes(errorCode(error)) ? new NotRegularError(path) : error;
   });
   try {
