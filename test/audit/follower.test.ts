@@ -78,3 +78,45 @@ test('names the file of the position if that cannot be stored, and sends nothing
   expect(reasons).toEqual([expect.stringMatching(`^${join(directory, 's.sink')} cannot be written: EISDIR`)]);
   await follower.finish(AbortSignal.timeout(10_000));
 });
+
+test('a receiver that refuses and fails now and then gets few log lines, which miss no record', async () => {
+  const units = [1, 2, 3, 4].map((seq) => {
+    const position = { seq, hmac: 'a'.repeat(43) };
+    return { content: seq, records: 10, since: 0, position };
+  });
+  let calls = 0;
+  const logged: object[] = [];
+  const note = (fields: object, msg: string): void => void logged.push({ ...fields, msg });
+  const follower = new Follower<number>(
+    { sink: 's', replica: REPLICA, timeout: 1_000, pollMs: 1 },
+    {
+      source: { next: async () => units.shift(), behind: async () => 0, close: async () => undefined },
+      delivery: {
+        async deliver(content) {
+          calls += 1;
+          if (calls % 2 === 1) throw new Error('status 500');
+          return content;
+        },
+        close: async () => undefined,
+      },
+      file: new PositionFile(await folder(), 's', REPLICA, auditKeys(new Secret(AUDIT_KEY))),
+      position: undefined,
+      log: { info: note, warn: note, error: note },
+    },
+  );
+  await follower.finish(AbortSignal.timeout(10_000));
+  const [sink, log] = ['s', REPLICA];
+  const refused = 'audit records were refused for good or are gone; they are not sent to the sink again';
+  expect(logged).toEqual([
+    { sink, log, reason: 'status 500', msg: 'audit sink gets nothing; records are sent when it is back' },
+    { sink, log, records: 1, of: 10, last: 1, msg: refused },
+    { sink, log, seq: 1, msg: 'audit sink gets records again' },
+    { sink, log, records: 9, of: 30, last: 4, msg: refused },
+  ]);
+  expect(await follower.status()).toMatchObject({
+    failures: 4,
+    delivered: 30,
+    skipped: 10,
+    failing: undefined,
+  });
+});

@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { monotonicClock } from '../../base/clock.ts';
 import { messageOf } from '../../base/error-code.ts';
 import { ignoreAbort, reportDefect } from '../../base/expected-errors.ts';
+import { Throttle } from '../../base/throttle.ts';
 import type { PositionFile, SinkPosition } from '../segments/signed-file.ts';
 import { Rejected, RetryLater } from './receiver.ts';
 
@@ -149,6 +151,12 @@ export class Follower<T> {
   /** True if the receiver refused the last unit for good. */
   #rejected = false;
   readonly #counts = { delivered: 0, failures: 0, skipped: 0 };
+  /** A receiver that refuses or fails now and then must not fill the log. */
+  readonly #lines = new Throttle(monotonicClock, 2);
+  /** True if the log says that the receiver gets nothing. */
+  #isFailureLogged = false;
+  /** Records that were refused for good, and those sent with them, of which the log does not say so yet. */
+  #refused = { records: 0, of: 0 };
 
   constructor(options: FollowerOptions, deps: FollowerDeps<T>) {
     this.#options = options;
@@ -189,6 +197,7 @@ export class Follower<T> {
         await this.#waitAfter(error);
       }
     }
+    this.#logRefused(true);
     await this.#store().catch(reportDefect);
     await this.#deps.source.close();
   }
@@ -200,6 +209,7 @@ export class Follower<T> {
     this.#unit ??= await this.#deps.source.next(isLast);
     if (this.#unit === undefined) {
       this.#since = undefined;
+      this.#logRefused();
       await this.#store();
       this.#recover();
       if (isLast) return true;
@@ -219,10 +229,17 @@ export class Follower<T> {
     this.#counts.delivered += records - refused;
     this.#counts.skipped += refused;
     this.#position = position;
-    if (refused === 0) return;
+    if (refused > 0)
+      this.#refused = { records: this.#refused.records + refused, of: this.#refused.of + records };
+    this.#logRefused();
+  }
+
+  #logRefused(isLast = false): void {
+    if (this.#refused.records === 0 || (this.#lines.admit('refused') === undefined && !isLast)) return;
     const { sink, replica } = this.#options;
     const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
-    this.#deps.log.error({ sink, log: replica, records: refused, of: records, last: position.seq }, msg);
+    this.#deps.log.error({ sink, log: replica, ...this.#refused, last: this.#position?.seq }, msg);
+    this.#refused = { records: 0, of: 0 };
   }
 
   async #confirmed(content: T): Promise<number> {
@@ -262,9 +279,10 @@ export class Follower<T> {
     this.#failuresInRow += 1;
     this.#since ??= Date.now();
     const reason = messageOf(error);
-    if (this.#failing === undefined) {
+    if (!this.#isFailureLogged && this.#lines.admit('failing') !== undefined) {
       const msg = 'audit sink gets nothing; records are sent when it is back';
       this.#deps.log.warn({ sink, log: replica, reason }, msg);
+      this.#isFailureLogged = true;
     }
     this.#failing = reason;
     // Only a success shows that it holds no more: who cut the log off may also cut the gateway off from its witness.
@@ -273,10 +291,11 @@ export class Follower<T> {
 
   #recover(): void {
     this.#failuresInRow = 0;
-    if (this.#failing === undefined) return;
-    const { sink, replica } = this.#options;
     this.#failing = undefined;
     this.#rejected = false;
+    if (!this.#isFailureLogged) return;
+    this.#isFailureLogged = false;
+    const { sink, replica } = this.#options;
     this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
   }
 
