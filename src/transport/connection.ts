@@ -11,8 +11,6 @@ import { ResponseReader } from './response-reader.ts';
 
 /** Seconds for which an upstream is taken to keep an idle connection if it does not say. */
 const KEEP_ALIVE_SECONDS = 6;
-/** The longest that a connection is kept idle, in milliseconds. */
-const MAX_IDLE_TIME = 600_000;
 /** A connection is closed so much earlier than the upstream would close it: a request must not cross its end. */
 const IDLE_MARGIN = 2_000;
 /**
@@ -348,7 +346,7 @@ export class Connection implements ResponseSource {
     const { keepAliveSeconds: seconds = KEEP_ALIVE_SECONDS } = this.reader;
     // The answer to a challenge goes out at once, also where the upstream closes idle connections soon.
     const least = this.challenge === undefined ? 0 : Math.min(seconds * 1000, SILENT_END) / 2;
-    const idleTime = Math.max(Math.min(seconds * 1000 - IDLE_MARGIN, MAX_IDLE_TIME), least);
+    const idleTime = Math.max(seconds * 1000 - IDLE_MARGIN, least);
     this.#idleUntil = Math.min(now + (this.isForAnswer ? SILENT_END : idleTime), this.#useUntil);
     if (this.#isPaused) this.resume();
     // Also of one that is not kept: the pool learns from it.

@@ -232,9 +232,11 @@ describe('a connection is used again', () => {
     ['announces a body of a 204', 'Content-Length: 1', '204 No Content'],
   ])('but not if the upstream %s', async (_what, line, status = '200 OK') => {
     const length = status === '200 OK' ? 'Content-Length: 0\r\n' : '';
-    const { send, upstream } = await scene(always(`HTTP/1.1 ${status}\r\n${length}${line}\r\n\r\n`));
+    const response = `HTTP/1.1 ${status}\r\n${length}${line}\r\n\r\n`;
+    const { send, upstream, connections } = await scene(always(response));
     expect([(await send()).kind, (await send()).kind]).toEqual(['answered', 'answered']);
     expect(upstream.count).toBe(2);
+    expect(connections.stats.connected).toBe(0);
   });
 
   test.each([

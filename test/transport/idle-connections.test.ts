@@ -126,6 +126,13 @@ test.each([
   expect([used, numberOf(challenged)].sort()).toEqual(['1', '2']);
 });
 
+test('where all have a challenge, a request goes out on the connection that was used last', async () => {
+  const { connections } = await scene(guarded, { connections: 2 });
+  await exchange(connections);
+  expect(numberOf(await exchange(connections, question()))).toBe('2');
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
+});
+
 test.each([
   [0, '2'],
   [1, '1'],
@@ -164,12 +171,32 @@ test.each([{}, question()])('one connection is enough for all requests', async (
   expect(numberOf(await exchange(connections, { ...ANSWER, ...change }))).toBe('1');
 });
 
-test('no answer goes out on a connection that the upstream may be closing since it is idle', async () => {
+test.each([
+  ['', 4_000],
+  ['Keep-Alive: timeout=3\r\n', 1_000],
+  ['Keep-Alive: timeout=2\r\n', 500],
+])(
+  'no answer goes out on a connection that the upstream may be closing since it is idle: "%s"',
+  async (fields, ms) => {
+    let now = 0;
+    const script = (connection: UpstreamConnection): Promise<void> => guarded(connection, fields);
+    const { connections } = await scene(script, { connections: 2, clock: { now: () => now } });
+    for (const idle of [ms - 1, ms]) {
+      const follows = await exchange(connections);
+      now += idle;
+      const answered = await exchange(connections, { ...ANSWER, follows });
+      expect(numberOf(answered) === numberOf(follows)).toBe(idle < ms);
+    }
+  },
+);
+
+test('connections that were idle for too long are no more beside those that take their place', async () => {
   let now = 0;
   const { connections } = await scene(guarded, { connections: 2, clock: { now: () => now } });
-  const follows = await exchange(connections);
+  await exchange(connections);
   now += 4_000;
-  expect(numberOf(await exchange(connections, { ...ANSWER, follows }))).toBe('2');
+  expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
+  expect(connections.stats.connected).toBe(1);
 });
 
 test('nothing follows a HEAD of a client', async () => {
