@@ -240,6 +240,27 @@ describe('a nonce that the upstream calls stale', () => {
   });
 });
 
+test.each([
+  ['own nonce is refused', challenge('n1'), challenge('n2'), [true, false]],
+  ['own nonce is called stale', challenge('n1'), stale('n2'), [false, true]],
+  ['own nonce is accepted', challenge('n1'), answered(), [false, false]],
+])('it is noted of a request whether its %s', async (_what, first, second, noted) => {
+  const scene = new HandshakeScene();
+  scene.replies.push(first, second, answered());
+  const budget = new AttemptBudget('GET');
+  await scene.handshake({}, {}, budget);
+  expect([budget.ownRefused, budget.ownStale]).toEqual(noted);
+});
+
+test('that a known nonce is called stale is not noted of a request as of its own', async () => {
+  const scene = new HandshakeScene();
+  await scene.warmUp();
+  scene.replies.push(stale('n2'), answered());
+  const budget = new AttemptBudget('GET');
+  await scene.handshake({}, {}, budget);
+  expect([budget.ownRefused, budget.ownStale]).toEqual([false, false]);
+});
+
 describe('a version that is refused or in doubt', () => {
   const inDoubt = ({ health }: HandshakeScene): void => {
     health.inDoubt = true;
@@ -510,6 +531,7 @@ describe('a body that is not kept', () => {
 
   test.each([
     ['is not supported', answered(405), ''],
+    ['is redirected', answered(302), ''],
     ['finds nothing', answered(404), ''],
     ['gets a 401 without a challenge', unauthorized(), ''],
     ['breaks the connection', lost(), ' fresh'],
@@ -571,6 +593,10 @@ describe('a body that is not kept', () => {
     // Its challenge serves the next request.
     expect(await scene.send(POST)).toBe('answered');
     expect(scene.sent.slice(1)).toEqual(['POST /x n1:3', 'POST /x n2:1']);
+    // It says nothing of nonces of HEAD.
+    scene.replies.push(challenge('n3'), answered());
+    expect(await scene.send({ ...POST, body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(3)).toEqual(['HEAD /x', 'POST /x n3:1']);
   });
 
   test.each(['auto', 'single-use'] as const)(
@@ -629,7 +655,42 @@ describe('a body that is not kept', () => {
     await scene.send({ ...POST, body: streamed() });
     scene.replies.push(challenge('n3'), ...replies, answered());
     expect(await scene.send({ ...POST, target: '/y', body: streamed() })).toBe('answered');
-    expect(scene.sent.slice(2)).toEqual(['HEAD /y', 'POST /y', ...sent]);
+    scene.replies.push(challenge('n6'), challenge('n7'), answered());
+    expect(await scene.send({ ...POST, target: '/z', body: streamed() })).toBe('answered');
+    const next = ['HEAD /z', 'POST /z', 'POST /z n7:1'];
+    expect(scene.sent.slice(2)).toEqual(['HEAD /y', 'POST /y', ...sent, ...next]);
+  });
+
+  test('is asked for, although a known nonce is healthy, once a nonce of HEAD was refused', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'), answered(), answered());
+    await scene.send({ ...POST, body: streamed() });
+    await scene.send();
+    await scene.send();
+    expect(scene.pool.healthy).toBeDefined();
+    scene.replies.push(challenge('n3'), challenge('n4'), answered());
+    expect(await scene.send({ ...POST, client: 'other', body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(4)).toEqual(['HEAD /x', 'POST /x', 'POST /x n4:1']);
+  });
+
+  test('where HEAD is served says nothing of nonces of HEAD elsewhere', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'), answered(), answered());
+    await scene.send({ ...POST, body: streamed() });
+    expect(await scene.send({ ...POST, target: '/open', body: streamed() })).toBe('answered');
+    scene.replies.push(challenge('n3'), challenge('n4'), answered());
+    expect(await scene.send({ ...POST, target: '/y', body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(2, 4)).toEqual(['HEAD /open', 'POST /open n2:1']);
+    expect(scene.sent.slice(4)).toEqual(['HEAD /y', 'POST /y', 'POST /y n4:1']);
+  });
+
+  test('is asked for with HEAD only, once a nonce of a GET was called stale', async () => {
+    const scene = new HandshakeScene();
+    scene.replies.push(challenge('n1'), stale('n2'), answered());
+    await scene.send();
+    scene.replies.push(challenge('n3'), answered());
+    expect(await scene.send({ ...POST, target: '/y', body: streamed() })).toBe('answered');
+    expect(scene.sent.slice(3)).toEqual(['HEAD /y', 'POST /y n3:1']);
   });
 
   test('is asked for with HEAD only, once the upstream refused a target', async () => {
