@@ -72,7 +72,7 @@ function* unfitRule(path: Path, rule: Rule, all: readonly NamedOperation[] = [])
     includes(operations, name) &&
     // GET covers HEAD.
     (includes(methods, method) || (method === 'GET' && includes(methods, 'HEAD')));
-  if (operations !== '*' && methods !== '*' && !all.some(isAllowed)) {
+  if (operations !== '*' && !all.some(isAllowed)) {
     yield { path, message: 'allows nothing: none of its operations has one of its methods' };
   }
   for (const { name, max } of parameters) {

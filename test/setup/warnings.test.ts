@@ -86,6 +86,11 @@ deployments:
       put: { method: PUT, path: "/d/{version}/items" }
     ${keys}
   e: { baseUrl: https://b.example, match: { pathPrefix: /e/ }, credential: a }
+  f:
+    baseUrl: https://c.example
+    match: { pathPrefix: /f/ }
+    siteParameter: site
+    sites: { one: { credential: a }, two: { credential: a } }
 clients: [{ id: c, identify: { apiKeySha256: ${'ab'.repeat(32)} }, allow: [${rules}] }]
 `;
   return configWarnings(parseConfig(text, 'c.yaml'), Date.parse('2026-01-01T00:00:00Z')).map(
@@ -129,6 +134,22 @@ test.each([
     '{ deployment: d, parameters: { ids: { values: ["1"] } } }',
     '{ deployment: d, parameters: { ids: { max: 1 } } }',
   ],
+  [
+    'with other values',
+    '{ deployment: d, parameters: { ids: { values: ["1"] } } }',
+    '{ deployment: d, parameters: { ids: { values: ["2"] } } }',
+  ],
+  [
+    'with a maximum',
+    '{ deployment: d, parameters: { ids: { max: 5 } } }',
+    '{ deployment: d, parameters: { ids: { values: ["1"] } } }',
+  ],
+  [
+    'with a limit on another parameter',
+    '{ deployment: d, parameters: { ids: { max: 5 } } }',
+    '{ deployment: d, parameters: { other: { max: 5 } } }',
+  ],
+  ['with fewer sites', '{ deployment: f, sites: [one] }', '{ deployment: f }'],
   ['that ends', '{ deployment: d, ends: 2027-01-01 }', '{ deployment: d }'],
 ])('a rule behind one %s is none', (_, earlier, rule) => {
   expect(policyWarned(`${earlier}, ${rule}`)).toEqual([]);
@@ -143,6 +164,7 @@ test('a rule that has ended is not called one behind another that has', () => {
 test('a rule whose operations have none of its methods is a warning', () => {
   const message = 'clients[0].allow[0]: allows nothing: none of its operations has one of its methods';
   expect(policyWarned('{ deployment: d, operations: [list], methods: [PUT, POST] }')).toEqual([message]);
+  expect(policyWarned('{ deployment: d, operations: [put], methods: [HEAD] }')).toEqual([message]);
   expect(policyWarned('{ deployment: d, operations: [list, put], methods: [PUT] }')).toEqual([]);
   expect(policyWarned('{ deployment: d, operations: [list], methods: [HEAD] }')).toEqual([]);
   expect(policyWarned('{ deployment: d, methods: [DELETE] }')).toEqual([]);
