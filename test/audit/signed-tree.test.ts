@@ -112,6 +112,7 @@ describe.each([-3_600_000, 3_600_000])('records behind a clock that was set by %
     expect([write(1, NOW), write(1, NOW + 1), signed.isDue]).toEqual([1, undefined, false]);
     expect([write(1, NOW + ms), write(1, NOW + ms)]).toEqual([3, undefined]);
     expect([write(2, NOW + 2, NOW + ms), write(1, NOW + ms), signed.isDue]).toEqual([6, undefined, false]);
+    expect([write(2, NOW + ms, NOW), write(1, NOW)]).toEqual([9, undefined]);
   });
 
   test('want a head until one is in the file', () => {
