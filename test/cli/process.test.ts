@@ -52,18 +52,26 @@ deployments: { d: { baseUrl: "https://a.example", match: { pathPrefix: /a/ }, cr
   });
 });
 
-test.each(['SIGHUP', 'SIGUSR2'])('%s does not end a gateway that is being loaded', async (signal) => {
-  // Sends the signal when the entry asks for the first module.
+test.each([
+  ['SIGHUP', 'serve', ['--config', '/missing.yaml']],
+  ['SIGUSR2', 'serve', ['--config', '/missing.yaml']],
+  ['SIGHUP', 'witness', ['--config', '/missing.yaml']],
+  ['SIGUSR2', 'worker', []],
+])('%s does not end %s while it is being loaded', async (signal, command, options) => {
+  // Sends the signal when the entry asks for the first module: main.ts, or main.js of a build.
   const hook = `import { registerHooks } from 'node:module';
     registerHooks({
       load(url, context, next) {
-        if (url.endsWith('/cli/main.ts')) process.kill(process.pid, '${signal}');
+        if (/\\/cli\\/main\\.ts$|\\/main\\.js$/.test(url)) {
+          process.stderr.write('${signal} is sent\\n');
+          process.kill(process.pid, '${signal}');
+        }
         return next(url, context);
       },
     });`;
   const args = ['--import', `data:text/javascript,${encodeURIComponent(hook)}`];
-  const { status, stderr } = await runProgram(['serve', '--config', '/missing.yaml'], {}, args);
-  expect([status, stderr]).toEqual([2, expect.stringContaining('there is no such file')]);
+  const { status, stderr } = await runProgram([command, ...options], {}, args);
+  expect([status, stderr]).toEqual([2, expect.stringMatching(`^${signal} is sent\n[^]*"level":"error"`)]);
 });
 
 describe('a Node that is too old', () => {
