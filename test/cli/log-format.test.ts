@@ -86,12 +86,14 @@ describe('serve logs in JSON from the first line to the last', () => {
 });
 
 test('on a terminal, the error of a start has the form of the other lines', async () => {
-  const { status, screen } = await onTerminal(`${process.execPath} ${PROGRAM} serve --config /missing.yaml`);
+  const coloured = `env -u FORCE_COLOR -u NO_COLOR ${process.execPath}`;
+  const { status, screen } = await onTerminal(`${coloured} ${PROGRAM} serve --config /missing.yaml`);
   expect(status).toBe(2);
   // [12:01:02.003] ERROR: …, with colours.
   expect(screen).toMatch(
     /^\[\d\d:\d\d:\d\d\.\d{3}\].*ERROR.*\/missing\.yaml:1:1 \(file\): there is no such file/,
   );
+  expect(screen).toContain('\x1b[31mERROR');
 });
 
 test('on a terminal, NO_COLOR leaves the colours out', async () => {

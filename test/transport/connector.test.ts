@@ -1,7 +1,7 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer, connect as openTcp } from 'node:net';
+import { type AddressInfo, createServer, connect as openTcp, Socket } from 'node:net';
 import { createSecureContext, createServer as createTlsServer, TLSSocket } from 'node:tls';
-import { describe, expect, test } from '@jest/globals';
+import { describe, expect, jest, test } from '@jest/globals';
 import { monotonicClock } from '../../src/base/clock.ts';
 import { errorCode } from '../../src/base/error-code.ts';
 import { connector } from '../../src/transport/connector.ts';
@@ -53,6 +53,17 @@ async function connect(
     return errorCode(error);
   }
 }
+
+test.each([
+  ['', 'EADDRNOTAVAIL'],
+  ['127.0.0.1', 'upstream-unreachable'],
+])('only where one is set can a local address be missing: "%s"', async (localAddress, code) => {
+  const connecting = jest.spyOn(Socket.prototype, 'connect').mockImplementation(function (this: Socket) {
+    return this.destroy(Object.assign(new Error('connect'), { code: 'EADDRNOTAVAIL' }));
+  });
+  closing.push(() => connecting.mockRestore());
+  expect(await connect('upstream.test', 80, finding(['127.0.0.3']), localAddress)).toBe(code);
+});
 
 describe('from a local address, a name with several addresses', () => {
   test.each([
