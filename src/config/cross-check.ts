@@ -116,8 +116,8 @@ export function listNearest(wrong: string, names: readonly string[]): string {
   return listNames(nearest === undefined ? names : [...new Set([nearest, ...names])]);
 }
 
-/** Most comparisons of wrong names with the keys of one mapping: thousands of names may be wrong. */
-const COMPARED = 10_000;
+/** Maximum number of comparisons of wrong names with the keys of one mapping: thousands of names may be wrong. */
+const MAX_COMPARISONS = 10_000;
 
 /** The keys by mapping, and the lists for wrong names that were compared with them: many messages may have the same. */
 const KEYS = new WeakMap<object, { readonly keys: readonly string[]; readonly lists: Map<string, string> }>();
@@ -128,7 +128,7 @@ export function keyList(mapping: object, wrong: string): string {
     keys: Object.keys(mapping).filter((key) => !looksLikeAddress(key)),
     lists: new Map(),
   }));
-  const isCompared = keys.length > LISTED && keys.length * (lists.size + 1) <= COMPARED;
+  const isCompared = keys.length > LISTED && keys.length * (lists.size + 1) <= MAX_COMPARISONS;
   return (
     lists.get(wrong) ??
     (isCompared ? getOrInsert(lists, wrong, () => listNearest(wrong, keys)) : listNames(keys))

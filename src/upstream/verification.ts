@@ -91,7 +91,7 @@ async function askInTurn<V>(
 /** The longest that a request waits for others that find out about a credential, in milliseconds. */
 export const PATIENCE_MS = 10_000;
 
-/** So long after a refusal, in milliseconds, a client's request tests the version again, as after a start. */
+/** Time after a refusal, in milliseconds, from which a client's request may test the version again, as after a start. */
 const FORGOTTEN_MS = 15 * 60_000;
 
 /** A client's request under way. */
