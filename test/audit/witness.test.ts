@@ -399,11 +399,13 @@ describe('a log that does not continue what was cosigned', () => {
       await write(directory, 15, { signingKey: undefined, segment: { ...SEGMENT, keep: 1e12 } });
     }
     jest.useRealTimers();
-    const keep = 20 * 86_400_000;
-    await write(directory, 3, { segment: { ...SEGMENT, keep } });
-    await write(directory, 1, { segment: { ...SEGMENT, keep } });
-    const [oldest = ''] = await namesOf(directory);
-    expect(Number.parseInt(oldest, 10)).toBeGreaterThan(20);
+    const segment = { ...SEGMENT, keep: 20 * 86_400_000 };
+    const { audit } = await openTestAudit(directory, { signingKey: key.secret, segment });
+    for (let index = 0; index < 3; index += 1) await recordAccess(audit, { requestId: `q${index}` });
+    // An end does not wait until all are retired.
+    await until(async () => Number.parseInt((await namesOf(directory))[0] ?? '', 10) > 20);
+    await audit.close('stop');
+    await write(directory, 1, { segment });
     const before = await check(directory, { witnessHeads: true });
     // Nobody signs a header.
     await rewrite(directory, 0, ([header = '', ...lines]) =>
