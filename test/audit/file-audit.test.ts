@@ -211,21 +211,24 @@ describe('at the start', () => {
     expect(audit.integrityError).toBeUndefined();
   });
 
-  test('a new tree of signed heads, since no key could check the one before, is told', async () => {
+  test.each([
+    ['another signing key: a new tree of signed heads begins, as none could check the one before', false, 40],
+    ['the same signing key: the tree goes on', true, 30],
+  ])('a part under another key is told, with %s', async (_case, isSameSigner, level) => {
     const directory = await folder();
-    const start = (fill: string) =>
-      openTestAudit(directory, { key: new Secret(fill.repeat(64)), signingKey: newSigningKey().secret });
-    const { audit } = await start('e');
+    const [first, other] = [newSigningKey().secret, newSigningKey().secret];
+    const { audit } = await openTestAudit(directory, { key: new Secret('e'.repeat(64)), signingKey: first });
     await audit.close('stop');
-    const next = await start('f');
+    const signingKey = isSameSigner ? first : other;
+    const next = await openTestAudit(directory, { key: new Secret('f'.repeat(64)), signingKey });
     await next.audit.close();
-    expect(next.logged).toContainEqual(
-      expect.objectContaining({
-        level: 40,
-        first: 2,
-        msg: 'audit log was sealed with another key; that part was not checked, and a new tree of signed heads begins',
-      }),
-    );
+    const told = next.logged.filter(({ msg }) => /sealed with another key/.test(String(msg)));
+    const msg = 'audit log was sealed with another key; that part was not checked';
+    expect(told).toMatchObject([
+      isSameSigner
+        ? { level, msg }
+        : { level, first: 2, msg: `${msg}, and a new tree of signed heads begins` },
+    ]);
   });
 
   test('a part under another key is told', async () => {
