@@ -1,8 +1,9 @@
 import { createSocket } from 'node:dgram';
-import { lookup } from 'node:dns/promises';
+import { lookup } from 'node:dns';
 import { once } from 'node:events';
 import { isIP } from 'node:net';
 import { connect as openTls } from 'node:tls';
+import { promisify } from 'node:util';
 import { Cancellation } from '../base/cancellation.ts';
 import { inTime } from '../base/clock.ts';
 import { GatewayError } from '../base/errors.ts';
@@ -115,9 +116,9 @@ class Examination {
 
   async run(probe: Probe): Promise<Finding[]> {
     const { egress, origin } = this.#deployment.connection;
-    const { localAddress } = egress;
+    const { localAddress, proxy } = egress;
     if (localAddress !== undefined && (await isOnThisHost(localAddress)) === false) {
-      const chosen = await addressSeen({ origin, egress: { ...egress, localAddress: undefined } });
+      const chosen = await sourceAddressTo(endpointOf(proxy?.origin ?? origin).host);
       const instead = chosen === undefined ? '' : `; the system would choose ${chosen}`;
       const saw = `${localAddress} is not an address of this host${instead}`;
       return [wrong('egress', 'address-not-here', saw)];
@@ -134,7 +135,8 @@ class Examination {
     const { algorithms, noncePolicy } = settings.digest;
     const { connections, wallTime, cancellation } = this.#deps;
     const { response, method, noHead } = await this.#ask(probe);
-    const address = connections.localAddress ?? (await addressSeen(connection));
+    // Through a proxy the upstream sees the proxy's address, not this one.
+    const address = connections.localAddress;
     const challenge = withMethod(challengeFinding(response, algorithms), method, noHead);
     const seen = [
       egressFinding(connection.egress, address),
@@ -271,17 +273,6 @@ function egressFinding({ localAddress, proxy }: Egress, address: string | undefi
     : fine('egress', saw, facts);
 }
 
-/** Through a proxy the upstream sees the proxy's address, not this one. */
-async function addressSeen({
-  origin,
-  egress,
-}: Pick<ConnectionOptions, 'origin' | 'egress'>): Promise<string | undefined> {
-  const { localAddress, proxy } = egress;
-  if (localAddress !== undefined) return localAddress;
-  const { hostname } = new URL(proxy?.origin ?? origin);
-  return sourceAddressTo(hostname.replace(/^\[|\]$/g, ''));
-}
-
 /**
  * Returns the local address that the routing table selects for a host; undefined if there is no route, or its name is
  * not found in time. Sends no packet: connecting a UDP socket only assigns its address.
@@ -289,7 +280,8 @@ async function addressSeen({
 async function sourceAddressTo(host: string): Promise<string | undefined> {
   let source: string | undefined;
   const look = async (): Promise<void> => {
-    const { address, family } = await lookup(host);
+    // With options, it is shared with those of connections.
+    const { address, family } = await promisify(lookup)(host, {});
     source = await boundTo(address, family === 6 ? 'udp6' : 'udp4');
   };
   await inTime(look().catch(ignoreSystemError), LOOKUP_MS);

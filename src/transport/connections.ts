@@ -113,9 +113,11 @@ export class Connections implements ConnectionOwner {
       {
         clock,
         proxyCredential: () => this.#proxyCredential,
-        onTls: (seen, from) => {
-          this.#tlsSeen = seen;
+        onConnected: (from) => {
           this.#localAddress = from;
+        },
+        onTls: (seen) => {
+          this.#tlsSeen = seen;
         },
       },
     );
@@ -211,7 +213,7 @@ export class Connections implements ConnectionOwner {
     return this.#tlsSeen;
   }
 
-  /** The address of this host that the last full TLS handshake was made from. */
+  /** The address of this host that the last connection was made from; undefined: there was none yet. */
   get localAddress(): string | undefined {
     return this.#localAddress;
   }

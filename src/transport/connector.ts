@@ -36,8 +36,10 @@ export interface ConnectorDeps {
   readonly clock: Clock;
   /** The proxy's credential in use now; undefined: none. */
   readonly proxyCredential: () => Credential | undefined;
-  /** Called with the observations of each full handshake, and the address of this host that it was made from. */
-  readonly onTls: (seen: TlsSeen, from: string | undefined) => void;
+  /** Called with the address of this host that each connection was made from. */
+  readonly onConnected?: (from: string | undefined) => void;
+  /** Called with the observations of each full handshake. */
+  readonly onTls: (seen: TlsSeen) => void;
   /** Left out: the system's. */
   readonly lookup?: typeof lookup;
 }
@@ -59,8 +61,9 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     open: isTls ? tlsOpener(tls, host, deps.clock) : openTcp,
     ...(deps.lookup !== undefined && { lookup: deps.lookup }),
   };
-  const identified = async (opening: Promise<Socket>): Promise<Socket> => {
+  const identified = async (opening: Promise<Socket> | Socket): Promise<Socket> => {
     const socket = await opening;
+    deps.onConnected?.(socket.localAddress);
     return isTls ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
   };
   if (proxy !== undefined) {
@@ -70,9 +73,8 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     );
     return async () => {
       const socket = await tunnel.open();
-      if (!isTls) return socket;
       const limits = { tcp: timeout, all: timeout };
-      return identified(established(destination.open({ host, port, socket }), true, limits));
+      return identified(isTls ? established(destination.open({ host, port, socket }), true, limits) : socket);
     };
   }
   return () => identified(reach(destination, timeout, deps.clock));
@@ -146,7 +148,7 @@ function checkIdentity(socket: TLSSocket, pins: readonly string[], onTls: Connec
   // Read first: in Node.js 24 the chain is empty after getPeerX509Certificate.
   const isPinned = pins.length === 0 || showsPin(socket.getPeerCertificate(true), pins);
   const seen = tlsSeenOn(socket);
-  if (seen !== undefined) onTls(seen, socket.localAddress);
+  if (seen !== undefined) onTls(seen);
   if (isPinned) return socket;
   closeSocket(socket);
   throw new PinMissing();

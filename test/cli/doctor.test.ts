@@ -132,22 +132,38 @@ deployments: { d: { baseUrl: "${origin}", match: { pathPrefix: /none/ }, credent
 
 test('a name that name servers do not answer for is looked up once at a time: each lookup takes a thread', async () => {
   const { lookup } = dns;
+  const { lookup: promised } = dns.promises;
   closing.push(async () => {
     Object.assign(dns, { lookup });
+    dns.promises.lookup = promised;
     syncBuiltinESMExports();
   });
-  let asked = 0;
+  const asked: string[] = [];
   const silent = (name: string, ...rest: unknown[]): void => {
-    if (name === 'redis.test') asked += 1;
+    if (name.endsWith('.test')) asked.push(name);
     else Reflect.apply(lookup, dns, [name, ...rest]);
   };
-  Object.assign(dns, { lookup: silent });
+  const marks = Object.getOwnPropertyDescriptors(lookup);
+  Object.assign(dns, { lookup: Object.defineProperties(silent, marks) });
+  dns.promises.lookup = ((name: string) => {
+    asked.push(name);
+    return new Promise(() => undefined);
+  }) as unknown as typeof promised;
   syncBuiltinESMExports();
-  const file = await configFile({ redis: { url: 'redis://redis.test:6379' } });
-  const { stdout } = await gateway(['doctor', '--config', file, '--deployment', 'd'], environment);
+  const elsewhere = (host: string) => ({
+    baseUrl: 'https://upstream.test',
+    match: { host },
+    credential: 'd',
+    egress: { localAddress: '203.0.113.7' },
+  });
+  const deployments = { e: elsewhere('e.internal'), f: elsewhere('f.internal') };
+  const file = await configFile({ redis: { url: 'redis://redis.test:6379' }, deployments });
+  const { stdout } = await gateway(['doctor', '--config', file], environment);
   expect(stdout).toContain('[redis-unreachable]');
-  // Once by ioredis and once by doctor, whose options differ.
-  expect(asked).toBeLessThan(3);
+  expect(stdout).toContain('[address-not-here]');
+  // For Redis once by ioredis and once by doctor, whose options differ.
+  expect(asked.filter((name) => name === 'redis.test').length).toBeLessThan(3);
+  expect(asked.filter((name) => name === 'upstream.test')).toHaveLength(1);
 });
 
 test('a deployment that does not exist is wrong usage', async () => {

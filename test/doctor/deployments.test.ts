@@ -1,12 +1,14 @@
-import dns from 'node:dns';
+import dns, { type LookupOptions } from 'node:dns';
 import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { describe, expect, jest, test } from '@jest/globals';
 import type { BehaviourChange } from '../../src/simulator/settings.ts';
 import { closing } from '../support/closing.ts';
+import type { TestDeployment } from '../support/gateway.ts';
 import { createTestAuthority, createTestChain } from '../support/issued-certificates.ts';
 import { startApache } from '../support/real-server.ts';
 import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
@@ -24,6 +26,23 @@ const HEALTHY = [
 ];
 const CLEAR = { tls: { allowPlaintext: true } };
 const DAY_MS = 86_400_000;
+
+/** In place of the lookup of the system, for one test. */
+function lookUpWith(
+  finding: (name: string, options: LookupOptions, done: (...found: unknown[]) => void) => void,
+): void {
+  const { lookup } = dns;
+  const { lookup: promised } = dns.promises;
+  closing.push(async () => {
+    Object.assign(dns, { lookup });
+    Object.assign(dns.promises, { lookup: promised });
+    syncBuiltinESMExports();
+  });
+  const marked = Object.defineProperties(finding, Object.getOwnPropertyDescriptors(lookup));
+  Object.assign(dns, { lookup: marked });
+  Object.assign(dns.promises, { lookup: (name: string) => promisify(dns.lookup)(name, {}) });
+  syncBuiltinESMExports();
+}
 
 describe('a healthy upstream', () => {
   test('is told as it is', async () => {
@@ -258,13 +277,7 @@ describe('where the connection goes', () => {
   });
 
   test('a name server that does not answer, while the address that the system would choose is looked up', async () => {
-    const { lookup } = dns.promises;
-    closing.push(async () => {
-      dns.promises.lookup = lookup;
-      syncBuiltinESMExports();
-    });
-    dns.promises.lookup = (() => new Promise(() => undefined)) as typeof lookup;
-    syncBuiltinESMExports();
+    lookUpWith(() => undefined);
     const settings = { egress: { localAddress: '203.0.113.7' } };
     const report = await examined({ origin: 'https://upstream.example', settings });
     expect(findingOf(report, 'address-not-here').saw).toBe('203.0.113.7 is not an address of this host');
@@ -272,25 +285,19 @@ describe('where the connection goes', () => {
 
   test('the address of this host that connections leave from, where the first address of the name is dead', async () => {
     const simulator = await startSubmissions();
-    const { lookup } = dns;
-    const { lookup: promised } = dns.promises;
-    closing.push(async () => {
-      Object.assign(dns, { lookup });
-      dns.promises.lookup = promised;
-      syncBuiltinESMExports();
-    });
-    const found = [
-      { address: '::1', family: 6 },
-      { address: '127.0.0.1', family: 4 },
-    ];
-    const finding = (_name: string, _options: object, done: (...args: unknown[]) => void) =>
-      done(null, found);
-    Object.assign(dns, { lookup: finding });
-    dns.promises.lookup = (async () => found[0]) as unknown as typeof promised;
-    syncBuiltinESMExports();
-    const { origin, ...rest } = simulated(simulator);
-    const report = await examined({ ...rest, origin: origin.replace('127.0.0.1', 'localhost') });
-    expect(report.deployments[0]?.findings[0]?.saw).toBe('from 127.0.0.1, chosen by the system');
+    await using plain = await startUpstream((_request, response) => response.writeHead(404).end());
+    const first = { address: '::1', family: 6 };
+    const found = [first, { address: '127.0.0.1', family: 4 }];
+    lookUpWith((_name, { all }, done) =>
+      all === true ? done(null, found) : done(null, first.address, first.family),
+    );
+    const saw = async ({ origin, ...rest }: TestDeployment) => {
+      const report = await examined({ ...rest, origin: origin.replace('127.0.0.1', 'localhost') });
+      return report.deployments[0]?.findings[0]?.saw;
+    };
+    const fromThere = 'from 127.0.0.1, chosen by the system';
+    expect(await saw(simulated(simulator))).toBe(fromThere);
+    expect(await saw({ origin: plain.origin, settings: CLEAR })).toBe(fromThere);
   });
 
   test('a port where nobody listens', async () => {
