@@ -2,6 +2,7 @@ import { type LookupAddress, lookup as systemLookup } from 'node:dns';
 import { isIP, type Socket, type TcpNetConnectOpts } from 'node:net';
 import type { Clock } from '../base/clock.ts';
 import { errorCode } from '../base/error-code.ts';
+import { ignoreSystemError } from '../base/expected-errors.ts';
 import { leavingFrom } from './egress.ts';
 import { addressMissing, type TooLate } from './errors.ts';
 
@@ -9,6 +10,8 @@ import { addressMissing, type TooLate } from './errors.ts';
 const MAX_ADDRESSES = 8;
 /** The part of the time for a connection after which the next address of a name is tried. */
 const ATTEMPTS_IN_TIME = 5;
+/** How long the addresses of the other family may take, in milliseconds: they only make the error more exact. */
+const OTHER_FAMILY_MS = 500;
 /** Idle time, in milliseconds, after which the system probes whether the peer is still there. */
 const KEEP_ALIVE_MS = 60_000;
 
@@ -122,8 +125,9 @@ async function eachAddress(
   const deadline = clock.now() + timeout;
   const found = await addressesOf(tcp, lookup, timeout).catch(async (error) => {
     if (errorCode(error) !== 'ENOTFOUND') throw error;
-    const others = await addressesOf({ host: tcp.host }, lookup, deadline - clock.now());
-    throw others.length === 0 ? error : noAddress('EAI_ADDRFAMILY', error);
+    const patience = Math.min(deadline - clock.now(), OTHER_FAMILY_MS);
+    const others = await addressesOf({ host: tcp.host }, lookup, patience).catch(ignoreSystemError);
+    throw others === undefined || others.length === 0 ? error : noAddress('EAI_ADDRFAMILY', error);
   });
   const addresses = found.slice(0, MAX_ADDRESSES);
   if (addresses.length === 0) throw noAddress('ENOTFOUND');

@@ -106,11 +106,16 @@ test.each(['127.0.0.1', ''])(
 );
 
 test('from a local address, a name that has addresses of the other family only is known', async () => {
-  const lookup = ((_name: string, { family }: { family?: number }, done: (...args: unknown[]) => void) =>
-    family === 4
-      ? done(Object.assign(new Error('none'), { code: 'ENOTFOUND' }))
-      : done(null, [{ address: '::1', family: 6 }])) as unknown as Lookup;
-  expect(await connect('upstream.test', 80, lookup)).toBe('EAI_ADDRFAMILY');
+  const failure = (code: string) => Object.assign(new Error('none'), { code });
+  const lookingUp = (others: (done: (...args: unknown[]) => void) => void): Promise<string> => {
+    const lookup = ((_name: string, { family }: { family?: number }, done: (...args: unknown[]) => void) =>
+      family === 4 ? done(failure('ENOTFOUND')) : others(done)) as unknown as Lookup;
+    return connect('upstream.test', 80, lookup);
+  };
+  expect(await lookingUp((done) => done(null, [{ address: '::1', family: 6 }]))).toBe('EAI_ADDRFAMILY');
+  // The first response stands: there is no address to reach.
+  expect(await lookingUp((done) => done(failure('EAI_AGAIN')))).toBe('ENOTFOUND');
+  expect(await lookingUp(() => {})).toBe('ENOTFOUND');
 });
 
 test('from a local address, TLS has what is left of the time, however many addresses the name has', async () => {
