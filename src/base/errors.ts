@@ -203,6 +203,7 @@ const table = {
     title: 'Upstream unreachable',
     proxyError: 'destination_unavailable',
     knownProxyErrors: [
+      'dns_timeout',
       'dns_error',
       'destination_ip_unroutable',
       'connection_refused',

@@ -10,7 +10,7 @@ const PROXY_KNOWN: ReadonlyMap<string, readonly [detail: string, proxyError: Pro
   ['ENOTFOUND', ['DNS does not know the name of the proxy (egress.proxy.url).', 'dns_error']],
   ['EAI_ADDRFAMILY', [otherFamily('proxy'), 'dns_error']],
   ['EAI_AGAIN', ['DNS did not answer for the name of the proxy (egress.proxy.url).', 'dns_error']],
-  ['ETIMEOUT', ['DNS did not answer in time for the name of the proxy (egress.proxy.url).', 'dns_error']],
+  ['ETIMEOUT', ['DNS did not answer in time for the name of the proxy (egress.proxy.url).', 'dns_timeout']],
   [
     'ETIMEDOUT',
     [

@@ -51,7 +51,7 @@ test('what this host lacks is no error of the proxy', () => {
 });
 
 test.each([
-  ['ETIMEOUT', 'DNS did not answer in time for the name of the proxy', 'dns_error'],
+  ['ETIMEOUT', 'DNS did not answer in time for the name of the proxy', 'dns_timeout'],
   ['ETIMEDOUT', 'The proxy took too long to accept the connection', 'connection_timeout'],
   ['ERR_TLS_HANDSHAKE_TIMEOUT', 'The proxy took too long for TLS', 'connection_timeout'],
   ['EAI_ADDRFAMILY', 'DNS has no address for the name of the proxy', 'dns_error'],
