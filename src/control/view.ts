@@ -316,7 +316,7 @@ export interface CertificateView {
 
 /** The limits of the configuration that apply to a deployment, as it has them: in milliseconds and bytes. */
 export interface DeploymentSettings {
-  /** The most connections of one process to each address. */
+  /** The most connections to each address; workers share them. */
   readonly connections: number;
   readonly timeouts: {
     readonly connect: number;

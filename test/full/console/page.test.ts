@@ -125,6 +125,7 @@ test('every page tells what it is given, fits, is accessible, and nothing is ref
     expect(submissions).toMatch(/submissions\s+4 \(next\)\s+waits to be tried\s+unknown/);
     expect(submissions).toMatch(/Requests\s+50 per second, bursts of 100, 20 at a time/);
     expect(submissions).toMatch(/reporting: 10 per second, bursts of 10, 100,000 per day/);
+    expect(submissions).toMatch(/Connections\s+\d+ at most to each address/);
     expect(submissions).toMatch(/Body\s+100 MiB at most, 1 MiB kept for a challenge/);
     expect(submissions).toMatch(/Client speed\s+240 B per second at least/);
     expect(submissions).toMatch(

@@ -242,7 +242,7 @@ function limitFacts(settings: DeploymentSettings): Fact[] {
         </>,
       ],
     ),
-    ['Connections', `${count(connections)} of one process to each address`],
+    ['Connections', `${count(connections)} at most to each address`],
     ['Timeouts', times.join(', ')],
     ['Body', `${bytes(body.max)} at most, ${bytes(body.replayUpTo)} kept for a challenge`],
     ['Client speed', body.minRate === 0 ? 'any' : `${bytes(body.minRate)} per second at least`],
