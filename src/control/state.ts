@@ -68,7 +68,7 @@ export interface ConfigurationState {
 
 export interface SinkState {
   readonly name: string;
-  /** Why it gets nothing; null: it does. */
+  /** Why it fails; null: it does not. */
   readonly failing: string | null;
   /** True: a log is not a continuation of what the witness has cosigned. */
   readonly rejected: boolean;

@@ -101,7 +101,7 @@ describe('a syslog sink', () => {
     expect(await textsAt(server)).toEqual(await linesOf(directory));
     expect((await followed.status()).failing).toBeUndefined();
     expect(followed.logged.map(({ level, msg }) => [level, msg])).toEqual([
-      ['warn', 'audit sink gets nothing; records are sent when it is back'],
+      ['warn', 'audit sink fails; records are kept, and sent later'],
       ['info', 'audit sink gets records again'],
     ]);
   });

@@ -153,7 +153,7 @@ export class Follower<T> {
   readonly #counts = { delivered: 0, failures: 0, skipped: 0 };
   /** A receiver that refuses or fails now and then must not fill the log. */
   readonly #lines = new Throttle(monotonicClock, 2);
-  /** True if the log says that the receiver gets nothing. */
+  /** True if the log's last line about the receiver says that it fails. */
   #isFailureLogged = false;
   /** Records that were refused for good, and those sent with them, of which the log does not say so yet. */
   #refused = { records: 0, of: 0 };
@@ -211,7 +211,7 @@ export class Follower<T> {
       this.#since = undefined;
       this.#logRefused();
       await this.#store();
-      this.#recover();
+      this.#recover(isLast);
       if (isLast) return true;
       await this.#pause(this.#options.pollMs ?? POLL_MS);
       return false;
@@ -234,8 +234,8 @@ export class Follower<T> {
     this.#logRefused();
   }
 
-  #logRefused(isLast = false): void {
-    if (this.#refused.records === 0 || (this.#lines.admit('refused') === undefined && !isLast)) return;
+  #logRefused(isDue = false): void {
+    if (this.#refused.records === 0 || (this.#lines.admit('refused') === undefined && !isDue)) return;
     const { sink, replica } = this.#options;
     const msg = 'audit records were refused for good or are gone; they are not sent to the sink again';
     this.#deps.log.error({ sink, log: replica, ...this.#refused, last: this.#position?.seq }, msg);
@@ -279,8 +279,10 @@ export class Follower<T> {
     this.#failuresInRow += 1;
     this.#since ??= Date.now();
     const reason = messageOf(error);
-    if (!this.#isFailureLogged && this.#lines.admit('failing') !== undefined) {
-      const msg = 'audit sink gets nothing; records are sent when it is back';
+    // A receiver that fails from now on may not respond for hours.
+    this.#logRefused(!this.#isFailureLogged);
+    if (!this.#isFailureLogged) {
+      const msg = 'audit sink fails; records are kept, and sent later';
       this.#deps.log.warn({ sink, log: replica, reason }, msg);
       this.#isFailureLogged = true;
     }
@@ -289,11 +291,12 @@ export class Follower<T> {
     this.#rejected ||= error instanceof Rejected;
   }
 
-  #recover(): void {
+  #recover(isLast = false): void {
     this.#failuresInRow = 0;
     this.#failing = undefined;
     this.#rejected = false;
-    if (!this.#isFailureLogged) return;
+    // This line waits, not that of a failure: the next attempt may be minutes away.
+    if (!this.#isFailureLogged || (this.#lines.admit('recovered') === undefined && !isLast)) return;
     this.#isFailureLogged = false;
     const { sink, replica } = this.#options;
     this.#deps.log.info({ sink, log: replica, seq: this.#position?.seq }, 'audit sink gets records again');
