@@ -134,8 +134,10 @@ export class Fleet implements Workers {
     for (const worker of this.#opened) worker.begin((calls) => calls.reopenAccessLog());
   }
 
-  observe(names?: readonly string[]): Promise<void> {
-    return this.#observe(names ?? 'all');
+  observe(names: WantedMetrics = 'all'): Promise<void> {
+    // While the gateway drains, they serve; after an upgrade, others have replaced those that drain.
+    const running = this.#closing === undefined ? this.#of('serving') : this.#opened;
+    return this.#reports.observe(this.#opened, running.length, names);
   }
 
   async states(): Promise<WorkersReport> {
@@ -208,10 +210,6 @@ export class Fleet implements Workers {
 
   hurry(): void {
     for (const worker of this.#opened) worker.begin((calls) => calls.hurry());
-  }
-
-  #observe(names: WantedMetrics): Promise<void> {
-    return this.#reports.observe(this.#opened, this.#of('serving').length, names);
   }
 
   get #opened(): RemoteWorker[] {
@@ -377,7 +375,7 @@ export class Fleet implements Workers {
     while (!signal.aborted) {
       await delay(pause, undefined, { ref: false, signal }).catch(ignoreAbort);
       const begun = this.#deps.clock.now();
-      await this.#observe('counts');
+      await this.observe('counts');
       if (this.#heads.due) this.#heads.record(this.#workers.keys());
       // Metrics of thousands of deployments take long to read.
       pause = Math.max(KEEP_MS, 100 * (this.#deps.clock.now() - begun));

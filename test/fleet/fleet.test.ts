@@ -105,7 +105,7 @@ async function fleetOf(workers: number, open: (process: number) => Promise<TestP
   const fleet = new Fleet(setup, { ...parts, workers, stores: [], idleLogs: idleLogs as never });
   closing.push(() => fleet.drain());
   const serves = async (count: number): Promise<boolean> => (await fleet.states()).primary?.serving === count;
-  return { setup, fleet, ends, killed, serves };
+  return { setup, fleet, ends, killed, serves, registry: parts.metrics.registry };
 }
 
 test('a worker that starts gets another certificate and a renamed access log once it is open, without an error', async () => {
@@ -209,6 +209,28 @@ test.each(['first', 'last'])(
     expect([busy.did, killed]).toEqual([['reopen', 'commit'], []]);
   },
 );
+
+test('workers count in the metrics until they end, also while the gateway drains', async () => {
+  const leaves = Promise.withResolvers<void>();
+  const { fleet, ends, registry } = await fleetOf(2, async () => {
+    const plane = new TestPlane();
+    plane.drain = () => leaves.promise;
+    return plane;
+  });
+  closing.push(leaves.resolve);
+  const counted = async (): Promise<unknown> => {
+    await fleet.observe();
+    return (await registry.getSingleMetric('digest_gateway_workers')?.get())?.values[0]?.value;
+  };
+  await fleet.start();
+  expect(await counted()).toBe(2);
+  const drained = fleet.drain();
+  expect(await counted()).toBe(2);
+  ends[0]?.();
+  await until(async () => (await counted()) === 1);
+  leaves.resolve();
+  await drained;
+});
 
 test('workers that an upgrade replaces follow a reload while they drain, and do not decide about it', async () => {
   const [drains, leaves] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
