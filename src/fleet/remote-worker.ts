@@ -156,21 +156,33 @@ export class RemoteWorker {
     ]);
     started.abort();
     if (typeof how === 'string') {
-      const reason = this.#startError ?? `its process has ended with ${how}`;
-      throw new WorkerError(`worker ${this.number} cannot be started: ${reason}`);
+      throw this.#startFailure(this.#startError ?? `its process has ended with ${how}`);
     }
     const start = { protocol: PROTOCOL, number: this.number, workers, setup };
-    await this.calls.open(start).catch((error: Error) => {
-      throw new WorkerError(`worker ${this.number} cannot be started: ${error.message}`, { cause: error });
+    await this.calls.open(start).catch(async (error: Error) => {
+      throw (await this.#endDuringStart(error)) ?? this.#startFailure(error.message, error);
     });
     this.#beats = setInterval(() => void this.#beat(), BEAT_MS).unref();
   }
 
   /** @throws Error if a port cannot be opened, or the process ends */
   async listen(): Promise<readonly OpenAddress[]> {
-    const listening = await this.calls.listen();
+    const listening = await this.calls.listen().catch(async (error: Error) => {
+      throw (await this.#endDuringStart(error)) ?? error;
+    });
     if (!('message' in listening)) return listening;
     throw listening.isPortError ? new PortError(listening.message) : new Error(listening.message);
+  }
+
+  #startFailure(reason: string, cause?: Error): WorkerError {
+    return new WorkerError(`worker ${this.number} cannot be started: ${reason}`, { cause });
+  }
+
+  /** The error of a call that failed since the process ended by itself, with its signal; undefined: it did not. */
+  async #endDuringStart(error: Error): Promise<WorkerError | undefined> {
+    if (!this.#isGone || this.#hangs) return undefined;
+    this.kill();
+    return this.#startFailure(`its process has ended with ${await this.ended}`, error);
   }
 
   /**

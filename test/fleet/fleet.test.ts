@@ -167,6 +167,24 @@ test('a worker that ends while another one is still starting is replaced', async
   await until(() => serves(2));
 });
 
+test.each(['is built', 'opens its ports'])('a worker that ends while it %s says how', async (step) => {
+  const asked = Promise.withResolvers<void>();
+  const hang = (): Promise<never> => {
+    asked.resolve();
+    return new Promise(() => {});
+  };
+  const plane = new TestPlane();
+  plane.start = hang;
+  const { fleet, ends } = await fleetOf(1, step === 'is built' ? hang : async () => plane);
+  const started = fleet.start();
+  const failed = expect(started).rejects.toThrow(
+    'worker 1 cannot be started: its process has ended with exit code 0',
+  );
+  await asked.promise;
+  ends[0]?.();
+  await failed;
+});
+
 test('what a worker has recorded is kept when it has ended', async () => {
   const audit = {
     records: 98_000,
