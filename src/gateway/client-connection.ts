@@ -138,10 +138,10 @@ export class ClientConnection implements RequestReceiver, ExchangeOwner {
     else exchange.response.keepsConnection = false;
   }
 
-  /** The same, but an idle connection serves one more request: it may be on its way. */
+  /** The same, but a connection whose client does not know it yet serves one more request: it may be on its way. */
   retireNext(): void {
     this.#isRetiring = true;
-    if (this.#exchange?.hasLeft === false) this.retire();
+    if (this.#exchange?.response.status === 0) this.#exchange.endConnection();
   }
 
   /** Ends the connection at once, so that its client notices if the response is not whole. */

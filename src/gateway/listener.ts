@@ -57,7 +57,7 @@ export interface ListenerOptions extends ConnectionOptions {
 /** An HTTP/1.1 server of the data plane, on an address of its own. */
 export class Listener {
   readonly #server: Server;
-  /** Does the handshakes of new connections: the same server until a renewal restricts them; undefined without TLS. */
+  /** Does the handshakes of new connections: the same server until its authorities change; undefined without TLS. */
   #tlsServer: TlsServer | undefined;
   /** Begins the TLS handshake of a socket; undefined without TLS. */
   #secure: ((socket: Socket) => void) | undefined;
@@ -70,6 +70,8 @@ export class Listener {
   readonly #connections = new Set<ClientConnection>();
   #name = '';
   #tls: ListenTls | undefined;
+  /** Renewals after which handshakes that had begun end their connections. */
+  #restrictions = 0;
   #ticks: NodeJS.Timeout | undefined;
 
   constructor(gateway: Gateway, options: ListenerOptions) {
@@ -123,22 +125,25 @@ export class Listener {
    * request if the new settings trust fewer client authorities, refuse older protocol versions, or have another list
    * of revoked certificates. A handshake that is under way then ends its connection: it uses the former settings. With
    * another authority, connections whose certificate was not accepted serve one more request: TLS does not verify again.
+   * So do those whose handshake is under way.
    */
   renewTls(tls: ListenTls): void {
     if (this.#tlsServer === undefined || this.#tls === undefined) return;
     const before = this.#tls;
+    const restricts = trustsLess(before, tls);
     this.#tls = tls;
-    if (!trustsLess(before, tls)) {
+    if (!restricts && before.clientCa === tls.clientCa) {
       this.#tlsServer.setSecureContext(secureContext(tls));
-      if (before.clientCa !== tls.clientCa) {
-        for (const connection of this.#connections) if (!connection.isAuthorized) connection.retireNext();
-      }
       return;
     }
+    if (restricts) this.#restrictions += 1;
     const tickets = this.#tlsServer.getTicketKeys();
     this.#tlsServer = this.#beginTls(tls);
     this.#tlsServer.setTicketKeys(tickets);
-    for (const connection of this.#connections) connection.retire();
+    for (const connection of this.#connections) {
+      if (restricts) connection.retire();
+      else if (!connection.isAuthorized) connection.retireNext();
+    }
   }
 
   /** Creates the server for handshakes from now on. */
@@ -154,8 +159,9 @@ export class Listener {
     });
     // A handshake that takes too long leaves its socket open.
     server.on('tlsClientError', (_error, socket) => socket.destroy());
+    const restrictions = this.#restrictions;
     server.on('secureConnection', (socket: Socket) => {
-      if (this.#tlsServer === server) this.#open(socket);
+      if (this.#restrictions === restrictions) this.#open(socket, tls.clientCa);
       else socket.destroy();
     });
     this.#secure = takeListener(server);
@@ -254,7 +260,8 @@ export class Listener {
     this.#handshakes.delete(ends);
   }
 
-  #open(socket: Socket): void {
+  /** `clientCa`: what TLS verified its certificate with. */
+  #open(socket: Socket, clientCa?: string): void {
     if (this.#tlsServer !== undefined) this.#endHandshake(socket);
     if (socket.destroyed) return;
     // A client that has reset its connection has no address any more, and would pass for one of a UNIX socket.
@@ -264,6 +271,7 @@ export class Listener {
     }
     const connection = new ClientConnection(socket, this.#gateway, this.#options);
     this.#connections.add(connection);
+    if (clientCa !== this.#tls?.clientCa && !connection.isAuthorized) connection.retireNext();
     // Behind a header of the PROXY protocol, it is paused.
     if (socket.isPaused()) socket.resume();
     socket.once('close', () => this.#connections.delete(connection));

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { Agent, type ClientRequest, type IncomingMessage, request } from 'node:http';
 import { request as httpsRequest } from 'node:https';
+import { connect as plain } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { connect, type TLSSocket } from 'node:tls';
@@ -394,6 +395,35 @@ describe('a client certificate', () => {
     await reload({}, top);
     expect((await underWay).status).toBe(200);
     await ended;
+  });
+
+  test('is not refused for good if its handshake began before its authority was added; a begun response loses no request behind it', async () => {
+    const [servers, first, second] = await Promise.all(
+      ['CN=Servers', 'CN=First', 'CN=Second'].map((name) => createTestAuthority(name)),
+    );
+    if (servers === undefined || first === undefined || second === undefined) throw new Error('no authority');
+    const [server, other] = await Promise.all([servers.server(), second.client()]);
+    const files = await writeTlsFiles(server, first.ca);
+    closing.push(() => files.remove());
+    const top = { listen: { port: 0, tls: files.section } };
+    const { gateway, reload } = await setScene({}, {}, top);
+    const at = { port: gateway.port, host: '127.0.0.1' };
+    // It is accepted before the next one, so its handshake has begun.
+    const raw = plain(at);
+    await once(raw, 'connect');
+    const begun = connect({ ...at, ca: servers.ca });
+    for (const socket of [raw, begun]) closing.push(() => socket.destroy());
+    const lines = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`;
+    begun.write(lines('/bytes/30000000'));
+    await once(begun, 'readable');
+    await writeFile(files.section.clientCaFile, `${first.ca}\n${second.ca}`);
+    await reload({}, top);
+    const late = connect({ socket: raw, ca: servers.ca, checkServerIdentity: () => undefined, ...other });
+    late.write(lines('/echo'));
+    expect(await text(late)).toMatch(/^Connection: close/m);
+    begun.write(lines('/echo'));
+    const heads = (await text(begun)).match(/HTTP\/1\.1 \d+|^Connection: [\w-]+/gm);
+    expect(heads).toEqual(['HTTP/1.1 200', 'Connection: keep-alive', 'HTTP/1.1 200', 'Connection: close']);
   });
 });
 
