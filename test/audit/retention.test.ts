@@ -85,6 +85,8 @@ test('the first retirement after a change of the key finds nothing missing that 
     expect(errors.filter(({ kind }) => kind !== 'segment-unchecked')).toEqual([]);
     expect(said).toMatchObject([{ kind: 'records-retired', facts: { first: 3 } }]);
   }
+  const unread = await verify({ directory, keys: [later], heads: [], onBytes: () => undefined });
+  expect(unread.alterations.map(({ kind }) => kind)).toEqual(['key-unknown']);
   const next = await openTestAudit(directory, {
     key: new Secret(other),
     segment: { ...keeping, keep: 0 },

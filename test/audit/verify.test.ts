@@ -268,6 +268,21 @@ describe('finds by segment and line', () => {
     expect((await found()).map(({ kind }) => kind)).toEqual(['segment-missing']);
   });
 
+  test('the oldest segments as missing although the key of the next one is made unknown', async () => {
+    const [first = '', second = ''] = await names();
+    await Promise.all([first, second].map((name) => rm(join(directory, REPLICA, name))));
+    const third = await rewrite(0, (lines) =>
+      lines.with(0, at(lines, 0).replace(/"key":"[0-9a-f]{16}"/, `"key":"${'0'.repeat(16)}"`)),
+    );
+    const last = Number.parseInt(third, 10) - 1;
+    expect(await found()).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ segment: third, kind: 'key-unknown' }),
+        expect.objectContaining({ segment: third, kind: 'segment-missing', facts: { last } }),
+      ]),
+    );
+  });
+
   test('a compressed segment that cannot be read', async () => {
     const [first = ''] = await names();
     const file = join(directory, REPLICA, first);

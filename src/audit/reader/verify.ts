@@ -149,7 +149,7 @@ class LogCheck {
   #stopped = false;
   #end: Head | undefined;
   /** Where the oldest segment continues. */
-  #start: ChainState | undefined;
+  #start: (ChainState & { readonly retired: RetiredEnd | undefined }) | undefined;
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
@@ -180,15 +180,16 @@ class LogCheck {
     // Not by its header, which nobody signs.
     const begun = Date.parse(retired?.olderThan ?? '');
     for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
-    const oldest = segments[0]?.name;
-    // What cannot be checked is not missing.
+    const [oldest] = segments;
     const isUnknown = this.#findings.some(
-      ({ kind, segment }) => kind === 'key-unknown' && segment === oldest,
+      ({ kind, segment }) => kind === 'key-unknown' && segment === oldest?.name,
     );
-    if (retired === undefined && !isUnknown)
-      this.#add(finding('segment-missing', { last: first - 1 }), oldest, 1);
+    // What cannot be checked is not missing. What would be before it is, unless a seal says that it was retired.
+    const last = ((isUnknown && oldest?.first) || first) - 1;
+    const isStart = isUnknown && [...this.#starts, this.#start?.retired].some((each) => each?.last === last);
+    if (retired === undefined && !isStart) this.#add(finding('segment-missing', { last }), oldest?.name, 1);
     this.#checkHeads(retired !== undefined);
-    await this.#checkFiles(folder, segments);
+    await this.#checkFiles(folder, oldest);
     return {
       findings: this.#findings,
       hasLostSegment: this.#hasLostSegment,
@@ -225,7 +226,7 @@ class LogCheck {
     this.#seals += walk.seals;
     if (walk.header !== undefined && walk.seals > 0) {
       const { previous, first: nextSeq, retired } = walk.header;
-      this.#start ??= { previous, nextSeq };
+      this.#start ??= { previous, nextSeq, retired };
       // A header is under no signed head; the record of the same retirement is.
       if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
     }
@@ -366,13 +367,12 @@ class LogCheck {
     return { loss, known: this.#options.knownLosses?.some((each) => formatHead(each) === loss) ?? false };
   }
 
-  async #checkFiles(folder: string, segments: readonly Segment[]): Promise<void> {
+  async #checkFiles(folder: string, oldest: Segment | undefined): Promise<void> {
     const names = await readdir(folder);
     for (const name of names) {
       if (isSetAside(name)) await this.#checkAside(folder, name);
       else if (isStray(name)) this.#add(finding('file-name-invalid'), name);
     }
-    const [oldest] = segments;
     for (const { file, segment, sha256 } of this.#aside.values()) {
       // Not by name: that of a segment changes when it is compressed.
       const kept = oldest !== undefined && Number.parseInt(segment, 10) >= oldest.first;
