@@ -185,6 +185,25 @@ test('continues after the last record in the stream under another key, and after
   expect(third.logged).toEqual([{ sink: 'stream', log: REPLICA }]);
 });
 
+test('goes on under another key although the segment of the position in the stream is damaged', async () => {
+  const scene = await setScene();
+  const first = await scene.open(REPLICA, { segment: { size: 1200, age: 1e9, keep: 1e9 } });
+  for (let index = 0; index < 9; index += 1) await recordAccess(first.audit);
+  const log = join(scene.directory, 'log', REPLICA);
+  await until(async () => (await segmentsIn(log)).filter(({ compressed }) => compressed).length > 1);
+  await first.close();
+  const [, damaged] = await segmentsIn(log);
+  if (damaged === undefined) throw new Error('no segment');
+  const file = join(log, damaged.name);
+  await writeFile(file, (await readFile(file)).fill(0, 20));
+  const position = `${damaged.first} ${'x'.repeat(43)} ${'x'.repeat(43)}`;
+  await scene.redis.command('HSET', POSITIONS, REPLICA, position);
+  const second = await scene.open(REPLICA, { key: new Secret('f'.repeat(64)) });
+  await recordAccess(second.audit);
+  await second.close();
+  expect((await sentTo(scene.redis)).at(-1)).toBe(10);
+});
+
 test('reports a log that was begun anew, sends its records, and has it in the log for good', async () => {
   const scene = await setScene();
   const first = await scene.open();

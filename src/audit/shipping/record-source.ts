@@ -212,7 +212,7 @@ function afterFrom(from: number): number | undefined {
 }
 
 /** True if a compressed file was cut or changed. */
-function isDamage(error: unknown): boolean {
+export function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
 }
 

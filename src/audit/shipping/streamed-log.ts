@@ -11,6 +11,7 @@ import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.
 import { RetryLater } from './receiver.ts';
 import {
   hasSealOf,
+  isDamage,
   lastRecord,
   RecordSource,
   recordsBehind,
@@ -164,9 +165,15 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   async #isOfEarlierKey(position: SinkPosition | undefined): Promise<boolean> {
     const { folder, keys } = this.#options;
     if (position === undefined) return false;
-    const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
-    const key = segment && (await headerOf(join(folder, segment.name)))?.key;
-    return key !== undefined && key !== keys.id && hasSealOf(this.#options, { position, key });
+    try {
+      const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
+      const key = segment && (await headerOf(join(folder, segment.name)))?.key;
+      return key !== undefined && key !== keys.id && (await hasSealOf(this.#options, { position, key }));
+    } catch (error) {
+      // Its content stays unreadable, and the stream would get nothing for good.
+      if (isDamage(error)) return false;
+      throw error;
+    }
   }
 
   /**
