@@ -185,6 +185,23 @@ test('continues after the last record in the stream under another key, and after
   expect(third.logged).toEqual([{ sink: 'stream', log: REPLICA }]);
 });
 
+test('skips no record under another key for a position that is further than what was sent', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  await recordAccess(first.audit);
+  await first.close();
+  const { audit } = await openTestAudit(join(scene.directory, 'log'));
+  await recordAccess(audit);
+  await audit.close();
+  const { hmac } = audit.head ?? {};
+  await scene.redis.command('HSET', POSITIONS, REPLICA, `2 ${hmac} ${'x'.repeat(43)}`);
+  const second = await scene.open(REPLICA, { key: new Secret('f'.repeat(64)) });
+  await recordAccess(second.audit);
+  await second.close();
+  expect(await sentTo(scene.redis)).toEqual([1, ...upTo(3)]);
+  expect(second.logged).toEqual([{ sink: 'stream', log: REPLICA }]);
+});
+
 test('goes on under another key although the segment of the position in the stream is damaged', async () => {
   const scene = await setScene();
   const first = await scene.open(REPLICA, { segment: { size: 1200, age: 1e9, keep: 1e9 } });

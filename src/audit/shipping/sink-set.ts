@@ -131,8 +131,9 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys, deps: SinkSetDeps): Rece
     case 'redis': {
       const stream = new RedisStream(sink.redis, [keys]);
       return {
-        async open({ folder, replica, events }) {
-          const streamed = new StreamedLog({ sink, folder, replica, keys, events }, { stream, ...deps });
+        async open({ start, ...log }) {
+          const sent = start?.position.seq ?? 0;
+          const streamed = new StreamedLog({ ...log, sink, keys, sent }, { stream, ...deps });
           return { source: streamed, delivery: streamed };
         },
         close: () => stream.close(),

@@ -45,6 +45,8 @@ export interface RedisSinkOptions extends CommonOptions {
 /** The log of one process. */
 interface StreamedLogOptions extends Archive {
   readonly sink: RedisSinkOptions;
+  /** Number of the last record that the stream had, as the folder says; 0: it says nothing. */
+  readonly sent: number;
   readonly events: SourceEvents;
 }
 
@@ -161,10 +163,13 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     return { position: this.#sent };
   }
 
-  /** True if the log has the seal of a position under another key than the present one, which cannot check it. */
+  /**
+   * True if the log has the seal of a position under another key than the present one, which cannot check it: so one
+   * that is further than what was sent does not count.
+   */
   async #isOfEarlierKey(position: SinkPosition | undefined): Promise<boolean> {
-    const { folder, keys } = this.#options;
-    if (position === undefined) return false;
+    const { folder, keys, sent } = this.#options;
+    if (position === undefined || position.seq > sent) return false;
     try {
       const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
       const key = segment && (await headerOf(join(folder, segment.name)))?.key;
