@@ -18,7 +18,7 @@ test('a sink whose thread fails is shown as failing, and its lag grows', async (
   const metrics = new Metrics({ version: '0', node: '0' });
   try {
     await until(() => sinks.states[0]?.failing !== null);
-    expect(sinks.states).toEqual([{ name: SINK, failing: 'its thread failed' }]);
+    expect(sinks.states).toEqual([{ name: SINK, failing: 'its thread failed', rejected: false }]);
     await until(async () => {
       sinks.observe(metrics);
       const { values } = await metrics.auditSinkLagSeconds.get();
