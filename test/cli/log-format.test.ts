@@ -86,7 +86,7 @@ describe('serve logs in JSON from the first line to the last', () => {
 });
 
 test('on a terminal, the error of a start has the form of the other lines', async () => {
-  const coloured = `env -u FORCE_COLOR -u NO_COLOR ${process.execPath}`;
+  const coloured = `env -u CI -u FORCE_COLOR -u NO_COLOR TERM=xterm ${process.execPath}`;
   const { status, screen } = await onTerminal(`${coloured} ${PROGRAM} serve --config /missing.yaml`);
   expect(status).toBe(2);
   // [12:01:02.003] ERROR: …, with colours.
