@@ -19,7 +19,8 @@ export const folders: readonly MutatedFolder[] = [
     name: 'audit/journal',
     tests: [
       'test/audit/{batches,chain-writer,file-audit,head,journal,outage,record,recovery,write-failure}.test.ts',
-      'test/audit/{pseudonyms,signed-heads,signed-tree}.test.ts',
+      'test/audit/{pseudonyms,signed-tree}.test.ts',
+      'test/full/signed-heads.test.ts',
     ],
   },
   {
@@ -40,6 +41,6 @@ export const folders: readonly MutatedFolder[] = [
     name: 'challenges/store',
     // The scripts are texts, which Redis runs; the other files are judged with `challenges`, whose tests are quick.
     leftOut: ['!(redis).ts'],
-    tests: ['test/contracts/redis{,-store}.test.ts', 'test/scenarios/redis/untrusted.test.ts'],
+    tests: ['test/contracts/redis{,-store}.test.ts', 'test/full/untrusted-redis.test.ts'],
   },
 ];

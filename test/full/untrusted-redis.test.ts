@@ -2,17 +2,17 @@ import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { describe, expect, jest, test } from '@jest/globals';
 import { Redis } from 'ioredis';
-import { Secret } from '../../../src/base/secret.ts';
-import type { RedisStoreOptions } from '../../../src/challenges/store/redis.ts';
-import { storeKeys } from '../../../src/challenges/store/value-signer.ts';
-import { aged, learned, parked, recalled } from '../../support/challenges.ts';
-import { closedAtEnd, closing } from '../../support/closing.ts';
-import { type RedisServer, startRedis } from '../../support/redis.ts';
-import { openWatched, redisOptions, single, type WatchedStore } from '../../support/redis-store.ts';
-import { seesRedis } from '../../support/replicas.ts';
-import { type RunningScene, startScene } from '../../support/scene.ts';
-import { until } from '../../support/until.ts';
-import { setWallClock } from '../../support/wall-clock.ts';
+import { Secret } from '../../src/base/secret.ts';
+import type { RedisStoreOptions } from '../../src/challenges/store/redis.ts';
+import { storeKeys } from '../../src/challenges/store/value-signer.ts';
+import { aged, learned, parked, recalled } from '../support/challenges.ts';
+import { closedAtEnd, closing } from '../support/closing.ts';
+import { type RedisServer, startRedis } from '../support/redis.ts';
+import { openWatched, redisOptions, single, type WatchedStore } from '../support/redis-store.ts';
+import { seesRedis } from '../support/replicas.ts';
+import { type RunningScene, startScene } from '../support/scene.ts';
+import { until } from '../support/until.ts';
+import { setWallClock } from '../support/wall-clock.ts';
 
 /** Somebody who can write to the Redis of the gateways, and has none of their keys. */
 interface Intruder {

@@ -1,8 +1,8 @@
 import { describe, expect, test } from '@jest/globals';
-import { monotonicClock } from '../../../src/base/clock.ts';
-import type { BehaviourChange } from '../../../src/simulator/settings.ts';
-import { authors, type RunningScene, startScene } from '../../support/scene.ts';
-import { until } from '../../support/until.ts';
+import { monotonicClock } from '../../src/base/clock.ts';
+import type { BehaviourChange } from '../../src/simulator/settings.ts';
+import { authors, type RunningScene, startScene } from '../support/scene.ts';
+import { until } from '../support/until.ts';
 
 const POLICY = 'digest_gateway_nonce_policy';
 const CHALLENGES = 'digest_gateway_challenges_total';

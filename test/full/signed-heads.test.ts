@@ -11,6 +11,7 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { formatHead, LARGEST_BATCH, parseSeal, type Seal, sealLine } from '../../src/audit/seal.ts';
 import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
+import { divertWrites } from '../audit/faulty-disk.ts';
 import {
   AUDIT_KEY,
   openTestAudit,
@@ -22,7 +23,6 @@ import {
 import { namesOf, redigested, resealed, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
-import { divertWrites } from './faulty-disk.ts';
 
 const key = newSigningKey();
 const OTHER_KEY = 'f'.repeat(64);
