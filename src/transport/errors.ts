@@ -5,7 +5,7 @@ import { asGatewayError, type ErrorCode, GatewayError } from '../base/errors.ts'
 
 type Known = readonly [code: ErrorCode, detail: string, proxyError: ProxyErrorType];
 
-/** What took longer than `timeouts.connect`: the lookup of the name (`dns.TIMEOUT`), TCP, or TLS. */
+/** Codes for the step that took longer than `timeouts.connect`: lookup of the name (`dns.TIMEOUT`), TCP, TLS. */
 export type TooLate = 'ETIMEOUT' | 'ETIMEDOUT' | 'ERR_TLS_HANDSHAKE_TIMEOUT';
 const tooLate = (what: string, type: ProxyErrorType = 'connection_timeout'): Known => [
   'upstream-timeout',

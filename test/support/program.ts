@@ -43,7 +43,7 @@ export async function gateway(
   return { status, stdout: stdout.text, stderr: stderr.text };
 }
 
-/** What a command listens to for as long as its process lives. This one lives on. */
+/** Events of the process that commands listen to until it ends; the process of a test runs others after it. */
 const FOR_LIFE = ['SIGHUP', 'SIGUSR2', 'uncaughtException', 'unhandledRejection'] as const;
 
 /** What a command printed. */

@@ -184,7 +184,7 @@ class LogCheck {
     const isUnknown = this.#findings.some(
       ({ kind, segment }) => kind === 'key-unknown' && segment === oldest?.name,
     );
-    // What cannot be checked is not missing. What would be before it is, unless a seal says that it was retired.
+    // A segment under an unknown key is there. Records before it are missing, unless a seal says that they were retired.
     const last = ((isUnknown && oldest?.first) || first) - 1;
     const isStart = isUnknown && [...this.#starts, this.#start?.retired].some((each) => each?.last === last);
     if (retired === undefined && !isStart) this.#add(finding('segment-missing', { last }), oldest?.name, 1);

@@ -50,7 +50,7 @@ export class AuditSinks {
     [this.#thread, this.#ended] = this.#start();
   }
 
-  /** Which sinks get nothing, and why. */
+  /** Which sinks fail, why, and whether the receiver refuses for good. */
   get states(): { readonly name: string; readonly failing: string | null; readonly rejected: boolean }[] {
     return this.#data.sinks.map(({ name }) => {
       const { failing = null, rejected = false } = ownEntry(this.#latest, name) ?? {};
