@@ -113,9 +113,6 @@ export class Connections implements ConnectionOwner {
       {
         clock,
         proxyCredential: () => this.#proxyCredential,
-        onConnected: (from) => {
-          this.#localAddress = from;
-        },
         onTls: (seen) => {
           this.#tlsSeen = seen;
         },
@@ -127,7 +124,11 @@ export class Connections implements ConnectionOwner {
     );
     this.#settings = {
       ownLines: ownLines(new URL(origin).host),
-      connect,
+      connect: async () => {
+        const socket = await connect();
+        this.#localAddress = socket.localAddress;
+        return socket;
+      },
       responseTicks: Math.ceil(timeouts.response / this.#tickMs),
       idleTicks: Math.ceil(timeouts.idle / this.#tickMs),
       clock,

@@ -36,8 +36,6 @@ export interface ConnectorDeps {
   readonly clock: Clock;
   /** The proxy's credential in use now; undefined: none. */
   readonly proxyCredential: () => Credential | undefined;
-  /** Called with the address of this host that each connection was made from. */
-  readonly onConnected?: (from: string | undefined) => void;
   /** Called with the observations of each full handshake. */
   readonly onTls: (seen: TlsSeen) => void;
   /** Left out: the system's. */
@@ -61,9 +59,8 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     open: isTls ? tlsOpener(tls, host, deps.clock) : openTcp,
     ...(deps.lookup !== undefined && { lookup: deps.lookup }),
   };
-  const identified = async (opening: Promise<Socket> | Socket): Promise<Socket> => {
+  const identified = async (opening: Promise<Socket>): Promise<Socket> => {
     const socket = await opening;
-    deps.onConnected?.(socket.localAddress);
     return isTls ? checkIdentity(socket as TLSSocket, tls.pins, deps.onTls) : socket;
   };
   if (proxy !== undefined) {
@@ -73,8 +70,9 @@ export function connector(options: ConnectorOptions, deps: ConnectorDeps): Conne
     );
     return async () => {
       const socket = await tunnel.open();
+      if (!isTls) return socket;
       const limits = { tcp: timeout, all: timeout };
-      return identified(isTls ? established(destination.open({ host, port, socket }), true, limits) : socket);
+      return identified(established(destination.open({ host, port, socket }), true, limits));
     };
   }
   return () => identified(reach(destination, timeout, deps.clock));
