@@ -46,6 +46,7 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
   // A diagnostic report (--report-on-fatalerror and the like) would contain the environment with its
   // secrets.
   process.report.excludeEnv = true;
+  leaveMemoryOutOfCoreDumps();
   // The status must not be 0 then: what the command found is not printed, and what it changes may be half done.
   process.stdout.on('error', ({ code, message }) => {
     // A reader such as `| head` may close the pipe early.
@@ -67,6 +68,18 @@ if (Number(process.versions.node.split('.')[0]) < OLDEST) {
       process.exitCode = 1;
       process.send({ startError: String(error) }, () => process.disconnect());
     });
+}
+
+/**
+ * A core dump would contain the environment and the secrets that were read. Only Linux has this file; workers inherit
+ * what it holds. Where it cannot be written, as with a read-only /proc, core dumps stay as they are.
+ */
+function leaveMemoryOutOfCoreDumps() {
+  try {
+    process.getBuiltinModule('node:fs').writeFileSync('/proc/self/coredump_filter', '0');
+  } catch {
+    // Systems refuse this in different ways.
+  }
 }
 
 /**

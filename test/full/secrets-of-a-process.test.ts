@@ -67,3 +67,17 @@ test('a report of the process does not hold its environment', async () => {
   expect(JSON.parse(text)).toHaveProperty('javascriptHeap');
   expect(text).not.toMatch(/s3cr3t|demo-api-key|demo-user/);
 });
+
+test('core dumps of the gateway and its workers leave their memory out', async () => {
+  // 33 is what Linux has by default.
+  const runner = ['sh', '-c', 'echo 0x33 > /proc/self/coredump_filter && exec "$@"', 'sh'];
+  await using gateway = await startGatewayProcess(
+    { d: { origin: 'https://a.invalid' } },
+    { workers: 2 },
+    { runner },
+  );
+  const processes = [gateway.pid, ...(await gateway.workers())];
+  expect(processes).toHaveLength(3);
+  const filters = processes.map((pid) => readFile(`/proc/${pid}/coredump_filter`, 'utf8'));
+  expect(await Promise.all(filters)).toEqual(['00000000\n', '00000000\n', '00000000\n']);
+});
