@@ -16,7 +16,7 @@ import { checkProofs, isRefused, memoryLog } from './many-proofs.ts';
 const key = newSigningKey();
 const keys = [key.publicKey];
 const folder = useFolders();
-const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.url));
+const PYTHON = fileURLToPath(new URL('../../deploy/examples/audit/check_proof.py', import.meta.url));
 const SEGMENT = { size: 4000, age: 1e9, keep: 1e9 };
 /** Requests q0 to q19 of clients c0 to c19; those with an even number have an outcome record, later in the log. */
 let original: string;

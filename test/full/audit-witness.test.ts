@@ -26,7 +26,7 @@ import { until } from '../support/until.ts';
 import { setWallClock } from '../support/wall-clock.ts';
 import { startTestWitness, type TestWitness, WITNESS_NAME } from '../support/witness.ts';
 
-const PYTHON = fileURLToPath(new URL('../support/check_proof.py', import.meta.url));
+const PYTHON = fileURLToPath(new URL('../../deploy/examples/audit/check_proof.py', import.meta.url));
 const key = newSigningKey();
 const scene = useSinks();
 const SEGMENT = { size: 2000, age: 1e9, keep: 1e9 };
