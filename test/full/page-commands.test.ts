@@ -65,7 +65,7 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
   },
   'docs/audit/use.md': {
     'digest-gateway audit forget --config gateway.yaml --month 2026-03': {
-      test: 'test/cli/audit-forget.test.ts',
+      test: 'test/full/cli/audit-forget.test.ts',
     },
   },
   'docs/audit/witness.md': {
@@ -73,9 +73,9 @@ const EXCEPTIONS: Record<string, Record<string, { readonly test: string } | { re
     'digest-gateway witness --config witness.yaml': { test: 'test/witness/witness.test.ts' },
     'curl -o heads https://witness.example.org:8090/checkpoints': { test: 'test/witness/witness.test.ts' },
     'digest-gateway audit verify --directory copy/audit --public-key audit-signing-key.pub --witness-key witness.pub --witness-heads heads':
-      { test: 'test/scenarios/audit/witness.test.ts' },
+      { test: 'test/full/scenarios/audit/witness.test.ts' },
     'digest-gateway audit check-proof request.proof --public-key audit-signing-key.pub --witness-key witness.pub':
-      { test: 'test/scenarios/audit/witness.test.ts' },
+      { test: 'test/full/scenarios/audit/witness.test.ts' },
     ...Object.fromEntries(
       [
         'digest-gateway audit verify --directory copy/audit --public-key audit-signing-key.pub --timestamp-ca tsa-ca.pem',
