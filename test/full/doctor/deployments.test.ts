@@ -6,14 +6,21 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { describe, expect, jest, test } from '@jest/globals';
-import type { BehaviourChange } from '../../src/simulator/settings.ts';
-import { closing } from '../support/closing.ts';
-import type { TestDeployment } from '../support/gateway.ts';
-import { createTestAuthority, createTestChain } from '../support/issued-certificates.ts';
-import { startApache } from '../support/real-server.ts';
-import { startRawUpstream, startUpstream } from '../support/scripted-upstream.ts';
-import { proxyAccount, startSquid } from '../support/squid.ts';
-import { examined, findingOf, simulated, startSubmissions, verdicts, withSites } from './doctor-scene.ts';
+import type { BehaviourChange } from '../../../src/simulator/settings.ts';
+import {
+  examined,
+  findingOf,
+  simulated,
+  startSubmissions,
+  verdicts,
+  withSites,
+} from '../../doctor/doctor-scene.ts';
+import { closing } from '../../support/closing.ts';
+import type { TestDeployment } from '../../support/gateway.ts';
+import { createTestAuthority, createTestChain } from '../../support/issued-certificates.ts';
+import { startApache } from '../../support/real-server.ts';
+import { startRawUpstream, startUpstream } from '../../support/scripted-upstream.ts';
+import { proxyAccount, startSquid } from '../../support/squid.ts';
 
 const HEALTHY = [
   'egress  ok',

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Encrypter } from 'age-encryption';
-import type { SealedSection } from '../../src/credentials/sealed-file.ts';
-import { issueOf, SourceReader } from '../../src/credentials/sources.ts';
-import { keyFile, recipientOf, sealedWith } from './sealed-section.ts';
+import type { SealedSection } from '../../../src/credentials/sealed-file.ts';
+import { issueOf, SourceReader } from '../../../src/credentials/sources.ts';
+import { keyFile, recipientOf, sealedWith } from '../../credentials/sealed-section.ts';
 
 const execFileAsync = promisify(execFile);
 
@@ -116,7 +116,7 @@ describe('a sealed file that cannot be used', () => {
   });
 
   test('has a key that is no text, which no warning quotes', async () => {
-    const { href } = new URL('../../src/credentials/sealed-file.ts', import.meta.url);
+    const { href } = new URL('../../../src/credentials/sealed-file.ts', import.meta.url);
     const script = `const { parseEntries } = await import('${href}');
       console.log(parseEntries('{ hunter2: x }: { value: y }'));`;
     const ended = await execFileAsync(process.execPath, ['--input-type=module', '--eval', script]);

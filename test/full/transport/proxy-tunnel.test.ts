@@ -3,22 +3,22 @@ import { Socket } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
-import { monotonicClock } from '../../src/base/clock.ts';
-import { GatewayError } from '../../src/base/errors.ts';
-import { fieldValue, type RawHeaders } from '../../src/base/raw-headers.ts';
-import { Secret } from '../../src/base/secret.ts';
-import type { AlgorithmName } from '../../src/digest/algorithms.ts';
-import type { ProxyOptions } from '../../src/transport/egress.ts';
-import type { Connect } from '../../src/transport/proxy-connection.ts';
+import { monotonicClock } from '../../../src/base/clock.ts';
+import { GatewayError } from '../../../src/base/errors.ts';
+import { fieldValue, type RawHeaders } from '../../../src/base/raw-headers.ts';
+import { Secret } from '../../../src/base/secret.ts';
+import type { AlgorithmName } from '../../../src/digest/algorithms.ts';
+import type { ProxyOptions } from '../../../src/transport/egress.ts';
+import type { Connect } from '../../../src/transport/proxy-connection.ts';
 import {
   proxyAuthenticationError,
   proxyError,
   proxyRefuses,
   proxyTooSlow,
-} from '../../src/transport/proxy-errors.ts';
-import { type ProxyAccount, ProxyAuthentication, ProxyTunnel } from '../../src/transport/proxy-tunnel.ts';
-import { closing } from '../support/closing.ts';
-import { createTestAuthority } from '../support/issued-certificates.ts';
+} from '../../../src/transport/proxy-errors.ts';
+import { type ProxyAccount, ProxyAuthentication, ProxyTunnel } from '../../../src/transport/proxy-tunnel.ts';
+import { closing } from '../../support/closing.ts';
+import { createTestAuthority } from '../../support/issued-certificates.ts';
 import {
   type ScriptedConnections,
   type ScriptedUpstream,
@@ -26,9 +26,9 @@ import {
   startRawUpstream,
   startUpstream,
   type UpstreamConnection,
-} from '../support/scripted-upstream.ts';
-import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../support/squid.ts';
-import { until } from '../support/until.ts';
+} from '../../support/scripted-upstream.ts';
+import { proxyAccount, type Squid, type SquidOptions, startSquid } from '../../support/squid.ts';
+import { until } from '../../support/until.ts';
 
 const named = { name: 'proxy', version: '1', changedAt: undefined };
 const credential = { ...named, username: proxyAccount.username, password: new Secret(proxyAccount.password) };
@@ -400,7 +400,7 @@ describe('a proxy that answers', () => {
     );
     closing.push(() => proxy.close());
     // Node.js reads the environment of the process, which tests share.
-    const source = join(import.meta.dirname, '../../src');
+    const source = join(import.meta.dirname, '../../../src');
     const program = `
       import { ProxyTunnel } from '${source}/transport/proxy-tunnel.ts';
       import { monotonicClock } from '${source}/base/clock.ts';
