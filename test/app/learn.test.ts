@@ -7,9 +7,9 @@ import { type RecordedRequest, Replay } from '../../src/app/replay.ts';
 import { recordedTarget } from '../../src/audit/record.ts';
 import { rulesText } from '../../src/cli/policy-learn.ts';
 import type { Config } from '../../src/config/schema.ts';
-import { parseConfig } from '../support/parsed-config.ts';
+import { configSchema } from '../../src/config/section-issues.ts';
 
-const BASE = `
+const BASE: object = parse(`
 credentials:
   a: { username: { env: U }, password: { env: P } }
   b: { username: { env: U }, password: { env: P } }
@@ -28,15 +28,17 @@ deployments:
     operations:
       authors: { method: GET, path: /sites/authors, parameters: { ids: quoted-list, site: site } }
       upload: { method: POST, path: /sites/upload }
-clients:
-`;
+`);
+const schema = configSchema('.');
 const TIME = '2026-11-01T12:00:00.000Z';
 const BY_VALUE = ['ids', 'site', 'note'];
 
-function withRules(rules: string): Config {
-  const client = `  - { id: c, identify: { apiKeySha256: ${'a'.repeat(64)} }, allow: [${rules}] }`;
-  return parseConfig(`${BASE}${client}\n`, 'gateway.yaml');
+/** The configuration with these rules. The rest of its text is parsed once for all of them. */
+function configWith(allow: unknown): Config {
+  return schema.parse({ ...BASE, clients: [{ id: 'c', identify: { apiKeySha256: 'a'.repeat(64) }, allow }] });
 }
+
+const withRules = (rules: string): Config => configWith(parse(`[${rules}]`));
 
 const GET_PLAIN = { method: 'GET', target: '/plain/1' };
 
@@ -82,11 +84,7 @@ function learned(config: Config, requests: readonly RecordedRequest[]) {
   for (const request of requests) learner.add(request);
   const text = rulesText('c', learner.rules(), requests.length);
   const { allow } = parse(text) as { allow: unknown };
-  const next = parseConfig(
-    `${BASE}  - ${JSON.stringify({ id: 'c', identify: { apiKeySha256: 'a'.repeat(64) }, allow })}\n`,
-    'x',
-  );
-  return { text, allow, next, unservable: learner.unservable };
+  return { text, allow, next: configWith(allow), unservable: learner.unservable };
 }
 
 function learnedFrom(rules: string, ...sent: string[]) {
