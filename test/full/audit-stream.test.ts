@@ -221,6 +221,35 @@ test('goes on under another key although the segment of the position in the stre
   expect((await sentTo(scene.redis)).at(-1)).toBe(10);
 });
 
+test.each([
+  ['of', 0],
+  ['behind', 1],
+])(
+  'goes on under the same key although the segment %s the position in the stream is damaged',
+  async (_where, at) => {
+    const scene = await setScene();
+    const options = { segment: { size: 1200, age: 1e9, keep: 1e9 } };
+    const first = await scene.open(REPLICA, options);
+    for (let index = 0; index < 2; index += 1) await recordAccess(first.audit);
+    await untilSent(scene.stream(), 2);
+    const position = await scene.redis.command('HGET', POSITIONS, REPLICA);
+    for (let index = 0; index < 8; index += 1) await recordAccess(first.audit);
+    const log = join(scene.directory, 'log', REPLICA);
+    await until(async () => (await segmentsIn(log)).filter(({ compressed }) => compressed).length > 2);
+    await first.close();
+    // As in a Redis that was restored.
+    await scene.redis.command('HSET', POSITIONS, REPLICA, String(position));
+    const names = (await segmentsIn(log)).map(({ name }) => name);
+    const file = join(log, names[at] ?? '');
+    await writeFile(file, (await readFile(file)).fill(0, 20));
+    const second = await scene.open(REPLICA, options);
+    await recordAccess(second.audit);
+    await untilSent(scene.stream(), 11);
+    const again = (await sentTo(scene.redis)).slice(10);
+    expect(again).toEqual(upTo(11).slice(Number.parseInt(names[at + 1] ?? '', 10) - 1));
+  },
+);
+
 test('reports a log that was begun anew, sends its records, and has it in the log for good', async () => {
   const scene = await setScene();
   const first = await scene.open();

@@ -216,8 +216,14 @@ export function isDamage(error: unknown): boolean {
   return /^(ZSTD|Z)_/.test(errorCode(error));
 }
 
+/** For a file whose content stays unreadable. @throws any error but that it is damaged */
+export function ignoreDamage(error: unknown): undefined {
+  if (!isDamage(error)) throw error;
+}
+
 /**
- * True if the log has the seal of a position, in a segment of its key if that is not the present one.
+ * True if the log has the seal of a position, in a segment of its key if that is not the present one, which is not
+ * damaged before it.
  * @throws Error if a file cannot be read
  */
 export async function hasSealOf(
@@ -228,7 +234,7 @@ export async function hasSealOf(
   const batches = new SealedBatches({ folder, replica, keys: [keys], onForged: () => undefined }, seq);
   try {
     for (;;) {
-      const batch = await batches.next();
+      const batch = await batches.next().catch(ignoreDamage);
       if (batch === undefined || batch.seal.last > seq) return false;
       const { seal, header } = batch;
       const isKnown = key === undefined || header.key === key;

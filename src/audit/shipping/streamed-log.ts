@@ -11,6 +11,7 @@ import type { CommonOptions, Delivery, SinkLog, Source, Unit } from './follower.
 import { RetryLater } from './receiver.ts';
 import {
   hasSealOf,
+  ignoreDamage,
   isDamage,
   lastRecord,
   RecordSource,
@@ -98,9 +99,9 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
     return recordsBehind(this.#options.folder, this.#sent);
   }
 
-  /** A call that timed out may still take effect. */
-  returnToPosition(): Promise<void> {
-    return this.close();
+  /** A call that timed out may still take effect. From the position, a damaged file behind it would be read each time. */
+  async returnToPosition(error: unknown): Promise<void> {
+    if (!isDamage(error)) await this.close();
   }
 
   async close(): Promise<void> {
@@ -170,15 +171,9 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   async #isOfEarlierKey(position: SinkPosition | undefined): Promise<boolean> {
     const { folder, keys, sent } = this.#options;
     if (position === undefined || position.seq > sent) return false;
-    try {
-      const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
-      const key = segment && (await headerOf(join(folder, segment.name)))?.key;
-      return key !== undefined && key !== keys.id && (await hasSealOf(this.#options, { position, key }));
-    } catch (error) {
-      // Its content stays unreadable, and the stream would get nothing for good.
-      if (isDamage(error)) return false;
-      throw error;
-    }
+    const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
+    const key = segment && (await headerOf(join(folder, segment.name)).catch(ignoreDamage))?.key;
+    return key !== undefined && key !== keys.id && hasSealOf(this.#options, { position, key });
   }
 
   /**
