@@ -1,4 +1,4 @@
-import { appendFile, rm, writeFile } from 'node:fs/promises';
+import { appendFile, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
@@ -60,6 +60,14 @@ test('heads that come later are given once, those of the two newest closed segme
   expect(await rest(source, true)).toMatchObject([{ names: [], evidence: files.slice(-1) }]);
   await rm(join(folder, files[2] ?? ''));
   expect(await rest(source, true)).toEqual([]);
+});
+
+test('a damaged segment is given as it is, and those behind it', async () => {
+  const { folder, heads, source } = await closedSegments();
+  const names = heads.map((head) => `${head}.jsonl.zst`);
+  const damaged = join(folder, names[1] ?? '');
+  await writeFile(damaged, (await readFile(damaged)).fill(0, 20));
+  expect((await rest(source)).map((each) => each.names[0]).slice(-3)).toEqual(names);
 });
 
 test('a file behind the newest segment does not close it', async () => {

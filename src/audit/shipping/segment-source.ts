@@ -6,6 +6,7 @@ import {
   cosignedName,
   isSetAside,
   type Segment,
+  type SegmentHeader,
   segmentName,
   segmentsIn,
   stampedName,
@@ -13,7 +14,7 @@ import {
 import { headerOf } from '../segments/segment-reader.ts';
 import type { FoundPosition, SinkPosition } from '../segments/signed-file.ts';
 import type { Source, Unit } from './follower.ts';
-import type { SourceEvents } from './record-source.ts';
+import { ignoreDamage, type SourceEvents } from './record-source.ts';
 
 /** Age in milliseconds after which a closed segment is sent although it was not compressed: it may have been changed. */
 const PLAIN_AFTER_MS = 600_000;
@@ -54,13 +55,12 @@ export class SegmentSource implements Source<ClosedSegment> {
   }
 
   async next(isLast = false): Promise<Unit<ClosedSegment> | undefined> {
-    const { folder } = this.#options;
     const segments = await begunSegments(this.#options);
     const at = await this.#indexOfNext(segments);
     const [segment, next] = [segments[at], segments[at + 1]];
     const sent = segments.slice(Math.max(0, at - GROWING_SEGMENTS), at);
     if (segment === undefined || next === undefined) return this.#laterHeads(sent, isLast);
-    const following = await headerOf(join(folder, next.name));
+    const following = await this.#headerOf(next);
     const since = Date.parse(following?.opened ?? '') || 0;
     const later = segments.slice(at + 1).some(({ compressed }) => compressed);
     // The writer compresses segments in their order, and leaves one that was changed as it is.
@@ -137,15 +137,16 @@ export class SegmentSource implements Source<ClosedSegment> {
     before: Segment | undefined,
     next: Segment | undefined,
   ): Promise<boolean> {
-    const { folder } = this.#options;
     if (next === undefined) return false;
-    if (
-      key !== undefined &&
-      (before === undefined || (await headerOf(join(folder, before.name)))?.key !== key)
-    )
+    if (key !== undefined && (before === undefined || (await this.#headerOf(before))?.key !== key))
       return false;
     if (next.first > position.seq + 1) return before === undefined;
-    return ((await headerOf(join(folder, next.name)))?.previous ?? '') === position.hmac;
+    return ((await this.#headerOf(next))?.previous ?? '') === position.hmac;
+  }
+
+  /** Undefined: it has none, or is damaged, which must not keep it and those behind it from the receiver. */
+  #headerOf({ name }: Segment): Promise<SegmentHeader | undefined> {
+    return headerOf(join(this.#options.folder, name)).catch(ignoreDamage);
   }
 
   #tellSkipped(first: number): void {
