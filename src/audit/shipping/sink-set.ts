@@ -132,7 +132,7 @@ function receiverOf(sink: SinkOptions, keys: AuditKeys, deps: SinkSetDeps): Rece
       const stream = new RedisStream(sink.redis, [keys]);
       return {
         async open({ start, ...log }) {
-          const sent = start?.position.seq ?? 0;
+          const sent = start?.key === undefined ? start?.position : undefined;
           const streamed = new StreamedLog({ ...log, sink, keys, sent }, { stream, ...deps });
           return { source: streamed, delivery: streamed };
         },

@@ -46,8 +46,8 @@ export interface RedisSinkOptions extends CommonOptions {
 /** The log of one process. */
 interface StreamedLogOptions extends Archive {
   readonly sink: RedisSinkOptions;
-  /** Number of the last record that the stream had, as the folder says; 0: it says nothing. */
-  readonly sent: number;
+  /** The last position that the stream had, as the folder says under the present key; undefined: it says nothing. */
+  readonly sent: SinkPosition | undefined;
   readonly events: SourceEvents;
 }
 
@@ -151,7 +151,7 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   async #find(): Promise<{ readonly position: SinkPosition | undefined } | undefined> {
     const { replica, sink } = this.#options;
     const { text, position: found, isSigned } = await this.#deps.stream.position(replica);
-    const position = isSigned || (await this.#isOfEarlierKey(found)) ? found : undefined;
+    const position = isSigned ? found : await this.#underEarlierKey(found);
     const isNew = position !== undefined && text !== this.#position;
     if (isNew && !(await this.#canContinue(text, position))) return undefined;
     this.#position = text;
@@ -165,15 +165,17 @@ export class StreamedLog implements Source<Shipment>, Delivery<Shipment> {
   }
 
   /**
-   * True if the log has the seal of a position under another key than the present one, which cannot check it: so one
-   * that is further than what was sent does not count.
+   * A position whose seal the log has under another key than the present one, which cannot check it: so what was sent
+   * counts if that is less far. After a crash it is, and a forged position skips no record.
    */
-  async #isOfEarlierKey(position: SinkPosition | undefined): Promise<boolean> {
+  async #underEarlierKey(position: SinkPosition | undefined): Promise<SinkPosition | undefined> {
     const { folder, keys, sent } = this.#options;
-    if (position === undefined || position.seq > sent) return false;
+    if (position === undefined || sent === undefined) return undefined;
     const segment = (await segmentsIn(folder)).findLast(({ first }) => first <= position.seq);
     const key = segment && (await headerOf(join(folder, segment.name)).catch(ignoreDamage))?.key;
-    return key !== undefined && key !== keys.id && hasSealOf(this.#options, { position, key });
+    if (key === undefined || key === keys.id) return undefined;
+    if (!(await hasSealOf(this.#options, { position, key }))) return undefined;
+    return position.seq > sent.seq ? sent : position;
   }
 
   /**
