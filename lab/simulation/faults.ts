@@ -55,12 +55,14 @@ const BEGINNINGS: Readonly<Record<FaultKind, Begin>> = {
       service.slowestMs = 5;
     };
   },
-  'upstream-breaks': ({ service }, _, until) => {
+  'upstream-breaks': ({ service, observer }, _, until) => {
+    observer.haveBroken = true;
     service.breaksUntil = until;
     return nothing;
   },
   'upstream-restart': ({ service, observer, world }, { amount }) => {
     if (!service.isUp) return nothing;
+    observer.haveBroken = true;
     service.stop();
     return () => {
       observer.forgotAt = world.now;
@@ -69,11 +71,11 @@ const BEGINNINGS: Readonly<Record<FaultKind, Begin>> = {
   },
   'upstream-forgets': ({ service, observer, world }) => {
     observer.forgotAt = world.now;
-    service.server.forget(true);
+    service.forget(true);
     return nothing;
   },
   'upstream-busy': ({ service }, _, until) => {
-    service.server.busyUntil = until;
+    service.busy(until);
     return nothing;
   },
   'upstream-cut': ({ network }, fault, until) => {

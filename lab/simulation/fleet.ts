@@ -1,14 +1,16 @@
+import { monotonicClock } from '../../src/base/clock.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { ChannelChallengeStore, primaryChallenges } from '../../src/challenges/store/channel.ts';
 import { MemoryChallengeStore } from '../../src/challenges/store/memory.ts';
 import { RedisChallengeStore } from '../../src/challenges/store/redis.ts';
 import type { ChallengeStore } from '../../src/challenges/store/store.ts';
 import { storeKeys } from '../../src/challenges/store/value-signer.ts';
-import type { Exchange } from '../../src/handshake/exchange.ts';
 import type { FlightRecorder } from '../../src/handshake/flight-recorder.ts';
 import { ChannelLimitStore, primaryLimits } from '../../src/limits/channel.ts';
 import { RedisLimitStore } from '../../src/limits/redis.ts';
 import type { LimitStore } from '../../src/limits/store.ts';
+import { type ConnectionOptions, Connections } from '../../src/transport/connections.ts';
+import { USUAL_TLS } from '../../test/support/usual-tls.ts';
 import { connectPorts } from './channel.ts';
 import {
   type ClientRequest,
@@ -16,21 +18,29 @@ import {
   type HeldPasswords,
   RESPONSE_TIMEOUT_MS,
   TOTAL_TIMEOUT_MS,
+  UPSTREAM,
 } from './gateway.ts';
 import { Network } from './network.ts';
 import { Observer, type RequestRecord } from './observer.ts';
 import type { Plan } from './plan.ts';
 import { useRedisServer } from './redis/client-library.ts';
 import { RedisServer } from './redis/server.ts';
-import { type ExchangeListener, UpstreamConnections } from './upstream/connections.ts';
+import { useUpstream } from './upstream/connector.ts';
 import { PROFILES, type Profile } from './upstream/profiles.ts';
 import { UpstreamServer } from './upstream/server.ts';
-import { UpstreamService } from './upstream/service.ts';
+import { type ExchangeListener, UpstreamService } from './upstream/service.ts';
 import { SimulatedProcess, World } from './world.ts';
 
 const REDIS_TIMEOUT_MS = 100;
 /** The longest timer of a gateway that has ended, in milliseconds. */
 export const LAST_TIMERS_MS = TOTAL_TIMEOUT_MS + 1_000;
+const CONNECTIONS: ConnectionOptions = {
+  origin: UPSTREAM,
+  connections: 16,
+  timeouts: { connect: 2_000, response: RESPONSE_TIMEOUT_MS, idle: RESPONSE_TIMEOUT_MS },
+  tls: USUAL_TLS,
+  egress: { localAddress: undefined, proxy: undefined },
+};
 const KEYS = storeKeys(new Secret('ab'.repeat(32)));
 export const FIRST_PASSWORD = 'first';
 export const NEXT_PASSWORD = 'next';
@@ -71,13 +81,20 @@ export class Fleet {
     this.plan = plan;
     this.world = new World(`simulation ${seed}`, { trace });
     this.network = new Network(this.world, { latencyMs });
-    const server = new UpstreamServer(scaledProfile(profile, plan.lifetimeScale), FIRST_PASSWORD);
+    const reissued = new Set<string>();
+    const servers = Array.from(
+      { length: plan.servers },
+      (_, at) =>
+        new UpstreamServer(scaledProfile(profile, plan.lifetimeScale), FIRST_PASSWORD, String(at), reissued),
+    );
     this.observer = new Observer(this.world, {
       attemptsWhenRefused: plan.settings.attemptsWhenRefused,
-      reissued: server.reissued,
+      reissued,
+      isFarm: plan.servers > 1,
     });
     const start = (name: string): SimulatedProcess => new SimulatedProcess(this.world, name);
-    this.service = new UpstreamService(this.world, server, start);
+    this.service = new UpstreamService(this.network, this.world, servers, start);
+    useUpstream(this.service);
     this.redis = store === 'redis' ? new RedisServer(this.world, this.network, start) : undefined;
     if (this.redis !== undefined) {
       useRedisServer(this.redis);
@@ -122,10 +139,12 @@ export class Fleet {
     place.runs += 1;
     place.isDraining = false;
     process.run(() => {
-      const { network, service, observer } = this;
+      const { service, observer } = this;
       const stores = this.#stores(process);
-      const connect = (listener: ExchangeListener): Exchange =>
-        new UpstreamConnections(process, service, network, listener, RESPONSE_TIMEOUT_MS).exchange;
+      const connect = (listener: ExchangeListener): Connections => {
+        service.observe(process, listener);
+        return new Connections(CONNECTIONS, monotonicClock);
+      };
       const gateway = new Gateway({ process, connect, observer, ...stores }, this.plan.settings, this.held);
       place.gateway = gateway;
       this.#recorders.push(gateway.recorder);
@@ -197,13 +216,13 @@ export class Fleet {
 
   /** The upstream accepts these passwords from now on. */
   changePasswords(passwords: readonly string[]): void {
-    this.service.server.passwords = passwords;
+    this.service.passwords = passwords;
     for (const { gateway } of this.#places) if (gateway !== undefined) this.#checkPassword(gateway);
   }
 
   /** Notes that a gateway has no password that the upstream accepts. */
   #checkPassword({ held: { current, next = current }, process }: Gateway): void {
-    const { passwords } = this.service.server;
+    const { passwords } = this.service;
     if (!passwords.includes(current) && !passwords.includes(next)) this.observer.wrong.add(process);
   }
 

@@ -24,7 +24,7 @@ export async function replayFlights(
 ): Promise<Omit<RunResult, 'flights'>> {
   const world = new World('flights', { trace });
   const attemptsWhenRefused = Math.max(...flights.map((flight) => flight.attemptsWhenRefused));
-  const observer = new Observer(world, { attemptsWhenRefused, reissued: new Set() });
+  const observer = new Observer(world, { attemptsWhenRefused, reissued: new Set(), isFarm: false });
   let requests = 0;
   await withFaults(observer, async () => {
     for (const [number, flight] of flights.entries()) {

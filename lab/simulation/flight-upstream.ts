@@ -1,9 +1,10 @@
 import { type ErrorCode, errorKinds, GatewayError } from '../../src/base/errors.ts';
-import type { Exchange, Message } from '../../src/handshake/exchange.ts';
+import type { Message } from '../../src/handshake/exchange.ts';
 import { type Lost, UpstreamResponse } from '../../src/handshake/response.ts';
 import type { RecordedExchange } from './flight.ts';
-import type { ExchangeListener } from './upstream/connections.ts';
+import type { UpstreamPool } from './gateway.ts';
 import { answerIn, REALM, type UpstreamReply, type Verdict, valuesOf } from './upstream/server.ts';
+import type { ExchangeListener } from './upstream/service.ts';
 import type { Planned, SimulatedProcess } from './world.ts';
 
 /** How long an exchange takes that the record does not have, in milliseconds. */
@@ -39,14 +40,15 @@ export class RecordedUpstream {
   }
 
   /** Opens connections to it. */
-  readonly connect =
-    (listener: ExchangeListener): Exchange =>
-    (message) =>
+  readonly connect = (listener: ExchangeListener): UpstreamPool => ({
+    exchange: (message) =>
       new Promise((resolve, reject) => {
         const recorded = this.#take(message);
         const exchange = new ReplayedExchange(this.#process, message, listener);
         exchange.begin(recorded, () => this.#resultOf(recorded, message), resolve, reject);
-      });
+      }),
+    close() {},
+  });
 
   /** The exchange of the record that this one is: that of the same request, with the same nonce if there is one. */
   #take({ headers }: Message): RecordedExchange {

@@ -22,12 +22,13 @@ import { CredentialRegistry } from '../../src/upstream/credential-registry.ts';
 import type { Transport, VersionOptions } from '../../src/upstream/credential-version.ts';
 import { USUAL_TLS } from '../../test/support/usual-tls.ts';
 import type { Observer, RequestRecord } from './observer.ts';
-import type { ExchangeListener } from './upstream/connections.ts';
 import { USERNAME } from './upstream/server.ts';
+import type { ExchangeListener } from './upstream/service.ts';
 import type { SimulatedProcess } from './world.ts';
 
 export const RESPONSE_TIMEOUT_MS = 4_000;
 export const TOTAL_TIMEOUT_MS = 12_000;
+export const UPSTREAM = 'https://upstream.example';
 /** Client whose requests are limited. */
 export const LIMITED = 'limited';
 export const DEPLOYMENT = 'upstream';
@@ -48,10 +49,16 @@ export interface HeldPasswords {
   readonly next: string | undefined;
 }
 
+/** Connections to the upstream. */
+export interface UpstreamPool {
+  readonly exchange: Exchange;
+  close(): void;
+}
+
 export interface GatewayDeps {
   readonly process: SimulatedProcess;
   /** Opens connections to the upstream. */
-  readonly connect: (listener: ExchangeListener) => Exchange;
+  readonly connect: (listener: ExchangeListener) => UpstreamPool;
   readonly observer: Observer;
   readonly openStore: () => ChallengeStore;
   /** Undefined: this process is the only one. */
@@ -86,7 +93,8 @@ export class Gateway {
   /** Versions by password, in the order in which this process has seen them. */
   readonly #versions = new Map<string, string>();
   #held: HeldPasswords;
-  #transport: Transport;
+  readonly #listener: ExchangeListener;
+  #transport: ClosableTransport;
   #inUse: UpstreamCredential;
   readonly #retiring: Promise<void>[] = [];
   #isDraining = false;
@@ -122,6 +130,7 @@ export class Gateway {
       clock,
       metrics.deployment(DEPLOYMENT).retries,
     );
+    this.#listener = observer.exchanges(process, () => this.isRefused);
     this.#transport = this.#newTransport();
     this.#inUse = this.#registry.use(this.#set, this.#transport, settings.attemptsWhenRefused);
   }
@@ -167,17 +176,17 @@ export class Gateway {
     const credential = this.#registry.use(this.#set, transport, this.#settings.attemptsWhenRefused);
     await credential.versions.inUse.restore();
     // As a configuration that was prepared when the shutdown began.
-    if (this.#isDraining) return this.#registry.release(credential, transport);
+    if (this.#isDraining) return this.#retire(credential, transport);
     const [former, formerTransport] = [this.#inUse, this.#transport];
     this.#inUse = credential;
     this.#transport = transport;
-    this.#retiring.push(this.#registry.release(former, formerTransport));
+    this.#retiring.push(this.#retire(former, formerTransport));
   }
 
   /** Ends the gateway when its requests have ended. */
   async drain(): Promise<void> {
     this.#isDraining = true;
-    const ended = this.#registry.release(this.#inUse, this.#transport);
+    const ended = this.#retire(this.#inUse, this.#transport);
     await Promise.all([ended, ...this.#retiring]);
     await Promise.all([this.#store.close(), this.#limits.close()]);
   }
@@ -192,6 +201,12 @@ export class Gateway {
     } catch {
       return undefined;
     }
+  }
+
+  /** Its connections close when no request uses them. */
+  async #retire(credential: UpstreamCredential, transport: ClosableTransport): Promise<void> {
+    await this.#registry.release(credential, transport);
+    transport.close();
   }
 
   async #admit(request: ClientRequest, record: RequestRecord): Promise<void> {
@@ -235,12 +250,11 @@ export class Gateway {
     }
   }
 
-  #newTransport(): Transport {
-    const { process, connect, observer } = this.#deps;
-    const exchange = connect(observer.exchanges(process, () => this.isRefused));
+  #newTransport(): ClosableTransport {
+    const pool = this.#deps.connect(this.#listener);
     const options: VersionOptions = {
       deployment: DEPLOYMENT,
-      origin: 'https://upstream.example',
+      origin: UPSTREAM,
       egress: { localAddress: undefined, proxy: undefined },
       tls: USUAL_TLS,
       algorithms: ['SHA-512-256', 'SHA-256', 'MD5'],
@@ -251,7 +265,9 @@ export class Gateway {
       forwardTrace: false,
     };
     const address = 'upstream.example';
-    return { options, address, exchange, metrics: metrics.deployment(DEPLOYMENT) };
+    const { exchange } = pool;
+    const deployment = metrics.deployment(DEPLOYMENT);
+    return { options, address, exchange, metrics: deployment, close: () => pool.close() };
   }
 
   get #set(): CredentialSet {
@@ -275,6 +291,10 @@ export class Gateway {
       changedAt: undefined,
     };
   }
+}
+
+interface ClosableTransport extends Transport {
+  close(): void;
 }
 
 function noFacts(): ExchangeFacts {

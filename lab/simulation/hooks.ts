@@ -12,6 +12,18 @@ export function simulateRedis(): void {
   });
 }
 
+/** Puts the simulated upstream in the place of the connector, for everything that is loaded from now on. */
+export function simulateUpstream(): void {
+  const connector = new URL('upstream/connector.ts', import.meta.url).href;
+  const replaced = pathToFileURL(`${repository}/src/transport/connector.ts`).href;
+  registerHooks({
+    resolve: (specifier, context, next) => {
+      const found = next(specifier, context);
+      return found.url === replaced ? { ...found, url: connector } : found;
+    },
+  });
+}
+
 /** Changes the source of the mutated file while it is loaded. Loading fails if the text to change is not there once. */
 export function mutate({ file, find, replace }: Mutation): void {
   const mutated = pathToFileURL(`${repository}/${file}`).href;

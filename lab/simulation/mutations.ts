@@ -78,6 +78,30 @@ export const MUTATIONS: readonly Mutation[] = [
       "constructor(method: string, retries: Retries = ONE_REPEAT, attempts = 2 * ATTEMPTS, client = '') {",
   },
   {
+    name: 'answer-strays',
+    breaks: 'an answer goes out on the connection that brought its challenge: others lead to other servers',
+    file: 'src/transport/idle-connections.ts',
+    find: 'this.#idle.find(({ challenge }) => challenge === follows)',
+    replace: 'this.#idle.find(() => false)',
+  },
+  {
+    name: 'own-head-closes',
+    breaks: 'the next version answers a refusal on its connection: others lead to other servers',
+    file: 'src/transport/request-writer.ts',
+    find: `isLastRequest({ method, body, request }: Message): boolean {
+  return (method === 'HEAD' && request.client !== '')`,
+    replace: `isLastRequest({ method, body, request, answers }: Message): boolean {
+  return (method === 'HEAD' && (request.client !== '' || answers !== undefined))`,
+  },
+  {
+    name: 'connection-shared',
+    breaks: 'a connection carries one request at a time',
+    file: 'src/transport/idle-connections.ts',
+    find: `    if (last === undefined) return undefined;
+    this.#takeOut(last);`,
+    replace: '    if (last === undefined) return undefined;',
+  },
+  {
     name: 'credential-circuit',
     breaks: 'a refused credential is tried attemptsWhenRefused times a minute',
     file: 'src/upstream/credential-circuit.ts',

@@ -1,14 +1,15 @@
 import type { NoncePolicy } from '../../src/challenges/store/store.ts';
-import type { Message } from '../../src/handshake/exchange.ts';
 import { REFUSED_WINDOW_MS, refusedTooOften } from './bounds.ts';
-import type { ExchangeListener } from './upstream/connections.ts';
-import { answerIn, type UpstreamReply, valuesOf } from './upstream/server.ts';
+import { answerIn, type UpstreamMessage, type UpstreamReply, valuesOf } from './upstream/server.ts';
+import type { ExchangeListener } from './upstream/service.ts';
 import type { SimulatedProcess, World } from './world.ts';
 
 /** Authenticated attempts of a request that the upstream answers, and those that are sent; more in a rotation. */
 const ANSWERED_AT_MOST = 2;
 const SENT_AT_MOST = 3;
 const IN_ROTATION = 2;
+/** Where servers of one address have nonces of their own: a known nonce can go to a server that does not know it. */
+const IN_FARM = 1;
 
 /** One client request and what became of it. */
 export interface RequestRecord {
@@ -38,6 +39,8 @@ export interface Expectations {
   readonly attemptsWhenRefused: number;
   /** Nonces that the upstream issued more than once. */
   readonly reissued: ReadonlySet<string>;
+  /** True if servers of one address have nonces of their own. */
+  readonly isFarm: boolean;
 }
 
 /** Watches gateways and upstream, and checks what must hold after each step. */
@@ -59,6 +62,8 @@ export class Observer {
   readonly wrong = new Set<SimulatedProcess>();
   /** When the upstream last forgot nonces. */
   forgotAt = Number.NEGATIVE_INFINITY;
+  /** True if connections to the upstream broke. */
+  haveBroken = false;
   /** True: a credential was refused for what only looks like a wrong password. */
   isAmbiguous = false;
 
@@ -140,7 +145,7 @@ export class Observer {
 
   /** Listens to the exchanges of one process. */
   exchanges(process: SimulatedProcess, isRefused: () => boolean): ExchangeListener {
-    const sentWhileRefused = new WeakSet<Message>();
+    const sentWhileRefused = new WeakSet<Pick<UpstreamMessage, 'headers'>>();
     return {
       sent: (message) => {
         const record = this.#recordOf(message);
@@ -195,7 +200,8 @@ export class Observer {
     record[kind] += 1;
     const promotions = this.#promotions.get(record.process) ?? [];
     const isRotation = promotions.some((at) => at >= record.begunAt);
-    if (record[kind] <= limit + (isRotation ? IN_ROTATION : 0)) return;
+    const more = (isRotation ? IN_ROTATION : 0) + (this.#expectations.isFarm ? IN_FARM : 0);
+    if (record[kind] <= limit + more) return;
     this.violate(
       'a request makes two authenticated attempts at most',
       `request ${record.id}: ${record[kind]} ${kind}`,
@@ -204,15 +210,18 @@ export class Observer {
 
   #checkRefusal(process: SimulatedProcess, which: string): void {
     if (this.wrong.has(process) || this.isAmbiguous) return;
+    const { isFarm, attemptsWhenRefused } = this.#expectations;
+    // An answer whose connection broke goes to another server, and a single refusal is enough.
+    const hasStrayed = isFarm && attemptsWhenRefused === 1 && this.haveBroken;
     // An upstream that forgets a nonce before it is answered for the first time cannot be told from a wrong password.
-    if (this.forgotAt > Number.NEGATIVE_INFINITY) {
+    if (hasStrayed || this.forgotAt > Number.NEGATIVE_INFINITY) {
       this.isAmbiguous = true;
       return;
     }
     this.violate('a right password is not called wrong', which);
   }
 
-  #recordOf({ headers }: Message): RequestRecord | undefined {
+  #recordOf({ headers }: Pick<UpstreamMessage, 'headers'>): RequestRecord | undefined {
     const [id] = valuesOf(headers, 'x-request');
     return id === undefined ? undefined : this.requests[Number(id)];
   }

@@ -64,6 +64,8 @@ export interface Plan {
   readonly profile: string;
   /** Lifetimes of nonces are those of the profile times this. */
   readonly lifetimeScale: number;
+  /** Servers behind the address of the upstream, each with nonces of its own; a connection leads to one of them. */
+  readonly servers: number;
   readonly store: StoreKind;
   /** True: gateways sign what they leave in Redis. */
   readonly signed: boolean;
@@ -109,6 +111,7 @@ export function planOf(seed: number): Plan {
     story,
     requests,
     faults,
+    servers: random.pick([1, 1, 1, 2, 3]),
   };
 }
 

@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { mutate, simulateRedis } from './hooks.ts';
+import { mutate, simulateRedis, simulateUpstream } from './hooks.ts';
 import { type Job, type JobReport, readJob } from './job.ts';
 import { MUTATIONS } from './mutations.ts';
 import { installVirtualGlobals } from './virtual-globals.ts';
@@ -16,6 +16,7 @@ if (job.mutation !== undefined) {
   mutate(mutation);
 }
 simulateRedis();
+simulateUpstream();
 installVirtualGlobals();
 // These modules must be loaded after the hooks are in place.
 const { planOf } = await import('./plan.ts');

@@ -41,13 +41,10 @@ const NOT_IN_TARGET = /[^\x21-\x7e\x80-\xff]/;
 
 /**
  * True if the connection is to be closed after the response. A server that sends a body for HEAD would have it taken for
- * the next response; of the gateway's own questions, the answer to the challenge is such a response, which no client gets.
+ * the next response; behind the gateway's own questions, that is one to the answer to their challenge, which no client gets.
  */
-export function isLastRequest({ method, body, answers, request }: Message): boolean {
-  return (
-    (method === 'HEAD' && (answers !== undefined || request.client !== '')) ||
-    (body !== null && !WITH_CONTENT.has(method))
-  );
+export function isLastRequest({ method, body, request }: Message): boolean {
+  return (method === 'HEAD' && request.client !== '') || (body !== null && !WITH_CONTENT.has(method));
 }
 
 /**

@@ -213,6 +213,18 @@ test('nothing but its answer follows a HEAD of the gateway, whose response can h
   expect(numberOf(await exchange(connections, ANSWER))).toBe('2');
 });
 
+test('another answer follows a HEAD of the gateway that was refused, on the connection that brought the refusal', async () => {
+  const refusing = async (connection: UpstreamConnection): Promise<void> => {
+    while ((await connection.request()) !== undefined)
+      await connection.write(`HTTP/1.1 401 No\r\nN: ${connection.number}\r\nContent-Length: 0\r\n\r\n`);
+  };
+  const { connections } = await scene(refusing, { connections: 3 });
+  const asked = await exchange(connections, { method: 'HEAD' });
+  const refused = await exchange(connections, { ...ANSWER, method: 'HEAD', follows: asked });
+  const again = await exchange(connections, { ...ANSWER, method: 'HEAD', follows: refused });
+  expect([asked, refused, again].map(numberOf)).toEqual(['1', '1', '1']);
+});
+
 /** Ends a connection at the first request behind a 401. */
 async function closing(connection: UpstreamConnection): Promise<void> {
   await connection.request();

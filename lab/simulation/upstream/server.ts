@@ -55,8 +55,6 @@ const NEAR_END = 0.9;
 export class UpstreamServer {
   readonly profile: Profile;
   readonly #nonces = new Map<string, IssuedNonce>();
-  /** Nonces that were issued more than once, within a millisecond. */
-  readonly reissued = new Set<string>();
   /** The latest nonce of each opaque. */
   readonly #latest = new Map<string, string>();
   readonly #ha1 = new Map<string, string>();
@@ -64,11 +62,17 @@ export class UpstreamServer {
   passwords: readonly string[];
   /** Until then it is too busy to look at credentials. */
   busyUntil = 0;
+  /** Servers with different ones have nonces of their own. */
+  readonly #key: string;
+  /** Nonces that were issued more than once, within a millisecond. */
+  readonly #reissued: Set<string>;
   #issued = 0;
 
-  constructor(profile: Profile, password: string) {
+  constructor(profile: Profile, password: string, key: string, reissued: Set<string>) {
     this.profile = profile;
     this.passwords = [password];
+    this.#key = key;
+    this.#reissued = reissued;
   }
 
   /** Forgets all nonces; a server that keeps nothing of them does so only if its key changes. */
@@ -201,12 +205,12 @@ export class UpstreamServer {
     const nonce =
       timed === true
         ? Buffer.from(
-            `${process.epoch + lifetimeMs}:${hashOf('md5', 'key', String(process.epoch))}`,
+            `${process.epoch + lifetimeMs}:${hashOf('md5', this.#key, String(process.epoch))}`,
           ).toString('base64')
         : process.random.bytes(12).toString('hex');
     const known = this.#nonces.get(nonce);
     if (known !== undefined) {
-      this.reissued.add(nonce);
+      this.#reissued.add(nonce);
       return known;
     }
     const issuedAt = process.world.now;

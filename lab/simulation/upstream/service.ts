@@ -1,15 +1,27 @@
+import { hostOf, type Network } from '../network.ts';
 import type { SimulatedProcess, World } from '../world.ts';
 import type { UpstreamMessage, UpstreamReply, UpstreamServer } from './server.ts';
 
 /** The outcome of an exchange: the connection breaks before or after the server has seen the request. */
 export type Fate = 'ok' | 'lost-before' | 'lost-after';
 
-/** The upstream as a service with runs, connections and a load. */
+/** Is told of each exchange of a gateway. */
+export interface ExchangeListener {
+  /** The head of a request went out. */
+  sent(request: Pick<UpstreamMessage, 'headers'>): void;
+  /** Undefined: no response came. */
+  ended(request: Pick<UpstreamMessage, 'headers'>, reply: UpstreamReply | undefined): void;
+}
+
+/** The upstream as a service with runs, connections and a load: one server, or some with nonces of their own. */
 export class UpstreamService {
-  readonly server: UpstreamServer;
+  readonly servers: readonly UpstreamServer[];
+  readonly #network: Network;
   readonly #world: World;
   readonly #start: (name: string) => SimulatedProcess;
   readonly #open = new Set<() => void>();
+  /** Of each gateway. */
+  readonly #listeners = new Map<SimulatedProcess, ExchangeListener>();
   process: SimulatedProcess;
   #runs = 0;
   /** Until then connections break now and then. */
@@ -17,9 +29,15 @@ export class UpstreamService {
   /** The longest time that it takes for a request, in milliseconds. */
   slowestMs = 5;
 
-  constructor(world: World, server: UpstreamServer, start: (name: string) => SimulatedProcess) {
+  constructor(
+    network: Network,
+    world: World,
+    servers: readonly UpstreamServer[],
+    start: (name: string) => SimulatedProcess,
+  ) {
+    this.#network = network;
     this.#world = world;
-    this.server = server;
+    this.servers = servers;
     this.#start = start;
     this.process = start('upstream/0');
   }
@@ -28,8 +46,28 @@ export class UpstreamService {
     return this.process.alive;
   }
 
-  handle(message: UpstreamMessage): UpstreamReply {
-    return this.server.handle(message, this.process);
+  /** Tells of the exchanges of a gateway. */
+  observe(gateway: SimulatedProcess, listener: ExchangeListener): void {
+    this.#listeners.set(gateway, listener);
+  }
+
+  listenerOf(gateway: SimulatedProcess): ExchangeListener | undefined {
+    return this.#listeners.get(gateway);
+  }
+
+  /** The server that a new connection leads to. */
+  get nextServer(): UpstreamServer {
+    return this.#world.random.pick(this.servers);
+  }
+
+  /** In milliseconds. */
+  wayThere(gateway: SimulatedProcess): number {
+    return this.#network.arrival(hostOf(gateway.name), 'upstream') - this.#world.now;
+  }
+
+  /** In milliseconds. */
+  wayBack(gateway: SimulatedProcess): number {
+    return this.#network.arrival('upstream', hostOf(gateway.name)) - this.#world.now;
   }
 
   /** In milliseconds. */
@@ -49,6 +87,25 @@ export class UpstreamService {
     return () => this.#open.delete(onEnd);
   }
 
+  /** Passwords that it accepts. */
+  get passwords(): readonly string[] {
+    return this.servers[0]?.passwords ?? [];
+  }
+
+  set passwords(passwords: readonly string[]) {
+    for (const server of this.servers) server.passwords = passwords;
+  }
+
+  /** Until this time it is too busy to look at credentials. */
+  busy(until: number): void {
+    for (const server of this.servers) server.busyUntil = until;
+  }
+
+  /** Forgets all nonces; a server that keeps nothing of them does so only if its key changes. */
+  forget(changesKey: boolean): void {
+    for (const server of this.servers) server.forget(changesKey);
+  }
+
   stop(): void {
     this.process.end();
     for (const onEnd of [...this.#open]) onEnd();
@@ -57,7 +114,7 @@ export class UpstreamService {
   /** `changesKey`: nonces that only a key makes good are good no more. */
   restart(changesKey: boolean): void {
     this.#runs += 1;
-    this.server.forget(changesKey);
+    this.forget(changesKey);
     this.process = this.#start(`upstream/${this.#runs}`);
   }
 }
