@@ -28,7 +28,7 @@ export const MUTATIONS: readonly Mutation[] = [
     file: 'src/challenges/store/redis-scripts.ts',
     find: 'if left == run and age',
     replace: 'if age',
-    first: 2_001,
+    first: 3_601,
   },
   {
     name: 'ownership-in-memory',

@@ -210,9 +210,8 @@ export class Observer {
 
   #checkRefusal(process: SimulatedProcess, which: string): void {
     if (this.wrong.has(process) || this.isAmbiguous) return;
-    const { isFarm, attemptsWhenRefused } = this.#expectations;
-    // An answer whose connection broke goes to another server, and a single refusal is enough.
-    const hasStrayed = isFarm && attemptsWhenRefused === 1 && this.haveBroken;
+    // An answer whose connection broke goes out on another one: there, to another server.
+    const hasStrayed = this.#expectations.isFarm && this.haveBroken;
     // An upstream that forgets a nonce before it is answered for the first time cannot be told from a wrong password.
     if (hasStrayed || this.forgotAt > Number.NEGATIVE_INFINITY) {
       this.isAmbiguous = true;
