@@ -2,9 +2,11 @@ import express, { type RequestHandler, type Response } from 'express';
 import { isMapping } from '../base/json.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
 
+type ErrorRow = readonly [status: number, detail: string, retryAfterSeconds?: number];
+
 /**
- * Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, and what to
- * do.
+ * Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, what to do,
+ * and Retry-After.
  */
 const ERRORS = {
   'actions-off': [403, 'Actions are off: set control.actions to true and restart the gateway.'],
@@ -37,7 +39,7 @@ const ERRORS = {
     503,
     'Too many people are signed in (control.session.max). Try again when one has signed out; the token still works.',
   ],
-  'sign-ins-pending': [429, 'Too many sign-ins are under way. Try again in a minute.'],
+  'sign-ins-pending': [429, 'Too many sign-ins are under way. Try again in a minute.', 60],
   'cross-site': [
     403,
     'A page of another site made a browser send this request, or the request of a session does not say where it comes from. Act from the console, or send the token.',
@@ -54,6 +56,7 @@ const ERRORS = {
   'confirmations-pending': [
     429,
     'Too many actions wait for their confirmation. Confirm one, or wait a minute.',
+    60,
   ],
   'proposal-unknown': [
     404,
@@ -68,12 +71,13 @@ const ERRORS = {
     409,
     'The action would do something else than when it was proposed. Withdraw the proposal, and propose the action again.',
   ],
-  'proposals-pending': [429, 'Too many proposals wait for a second person. Confirm or withdraw one.'],
+  'proposals-pending': [429, 'Too many proposals wait for a second person. Confirm or withdraw one.', 60],
   'flight-record-pending': [
     429,
     'A flight record was read in the last ten seconds, and each stops the workers for a moment. Retry later.',
+    10,
   ],
-  'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.'],
+  'too-many-actions': [429, 'Too many actions in the last minute. Wait a minute.', 60],
   'action-running': [409, 'This action is under way already. Wait for its end.'],
   'audit-unavailable': [
     503,
@@ -107,7 +111,7 @@ const ERRORS = {
   'too-many-deployments': [409, 'There are too many deployments to examine at once. Name one.'],
   'gateway-draining': [409, 'The gateway is shutting down.'],
   'action-failed': [500, 'The action failed for an unexpected reason, which the log describes.'],
-} as const satisfies Record<string, readonly [status: number, detail: string]>;
+} as const satisfies Record<string, ErrorRow>;
 
 export type ControlErrorCode = keyof typeof ERRORS;
 
@@ -116,21 +120,23 @@ export class ControlError extends Error {
   override readonly name = 'ControlError';
   readonly code: ControlErrorCode;
   readonly status: number;
+  /** Headers of the response. */
+  readonly headers: Readonly<Record<string, string>>;
 
   /** `detail`: a sentence in place of the one of the code. */
   constructor(code: ControlErrorCode, detail?: string) {
-    const [status, usual] = ERRORS[code];
+    const [status, usual, retryAfter]: ErrorRow = ERRORS[code];
     super(detail ?? usual);
     this.code = code;
     this.status = status;
+    this.headers = retryAfter === undefined ? {} : { 'retry-after': String(retryAfter) };
   }
 }
 
 /** Sends a problem document with the code. */
 export function sendControlError(res: Response, error: ControlErrorCode | ControlError): void {
-  const { code, status, message } = typeof error === 'string' ? new ControlError(error) : error;
-  if (status === 429) res.set('retry-after', code === 'flight-record-pending' ? '10' : '60');
-  sendProblem(res, status, message, { code });
+  const { code, status, message, headers } = typeof error === 'string' ? new ControlError(error) : error;
+  sendProblem(res.set(headers), status, message, { code });
 }
 
 /** Passes refusals on as problem documents, and other errors as one that says nothing of their cause. */

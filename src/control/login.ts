@@ -137,11 +137,10 @@ async function withErrorPage(
     await step();
   } catch (error) {
     if (!(error instanceof ControlError)) throw error;
-    const { status, message, code } = error;
+    const { status, message, code, headers } = error;
     metrics.signIns.inc({ result: code });
     onFailure(code, error instanceof SignInError ? error.reason : message);
-    if (status === 429) res.set('retry-after', '60');
-    await pages.sendLogin(res, status, message, code);
+    await pages.sendLogin(res.set(headers), status, message, code);
   }
 }
 
