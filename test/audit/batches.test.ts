@@ -1,8 +1,8 @@
 import { describe, expect, jest, test } from '@jest/globals';
 import { recordsIn } from '../support/audit-log.ts';
+import { useHangingDisk } from '../support/faulty-disk.ts';
 import { reportedDuring } from '../support/reported.ts';
 import { until } from '../support/until.ts';
-import { useHangingDisk } from './faulty-disk.ts';
 import { TICK_MS, turns, useJournals } from './journal-scene.ts';
 
 const disk = useHangingDisk();

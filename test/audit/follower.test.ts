@@ -11,34 +11,49 @@ import { until } from '../support/until.ts';
 
 const folder = useFolders();
 
+const [sink, log] = ['s', REPLICA];
+
+/** A follower of units whose contents are delivered by `deliver`, and the lines of its log. */
+function follow<Content>(
+  directory: string,
+  next: () => Promise<Unit<Content> | undefined>,
+  deliver: (content: Content) => Promise<number>,
+) {
+  const logged: object[] = [];
+  const note = (fields: object, msg: string): void => void logged.push({ ...fields, msg });
+  const follower = new Follower<Content>(
+    { sink, replica: REPLICA, timeout: 1_000, pollMs: 1 },
+    {
+      source: { next, behind: async () => 0, close: async () => undefined },
+      delivery: { deliver, close: async () => undefined },
+      file: new PositionFile(directory, sink, REPLICA, auditKeys(new Secret(AUDIT_KEY))),
+      position: undefined,
+      log: { info: note, warn: note, error: note },
+    },
+  );
+  return { follower, logged };
+}
+
+/** A follower of four units with ten records each, and the lines of its log. */
+async function followUnits(deliver: (content: number) => Promise<number>) {
+  const units = [1, 2, 3, 4].map((seq) => unitOf(seq, seq, 10));
+  return follow(await folder(), async () => units.shift(), deliver);
+}
+
+function unitOf<Content>(content: Content, seq: number, records: number): Unit<Content> {
+  return { content, records, since: 0, position: { seq, hmac: 'a'.repeat(43) } };
+}
+
 test('at its end, reads once more what came while it was reading', async () => {
   const read = Promise.withResolvers<undefined>();
-  const unit: Unit<string> = {
-    content: 'the last record',
-    records: 1,
-    since: 0,
-    position: { seq: 1, hmac: 'a'.repeat(43) },
-  };
   const delivered: string[] = [];
-  const pending: (Promise<undefined> | Unit<string>)[] = [read.promise, unit];
-  const follower = new Follower<string>(
-    { sink: 's', replica: REPLICA, timeout: 1_000, pollMs: 1 },
-    {
-      source: {
-        next: async () => pending.shift(),
-        behind: async () => 0,
-        close: async () => undefined,
-      },
-      delivery: {
-        async deliver(content) {
-          delivered.push(content);
-          return 0;
-        },
-        close: async () => undefined,
-      },
-      file: new PositionFile(await folder(), 's', REPLICA, auditKeys(new Secret(AUDIT_KEY))),
-      position: undefined,
-      log: { info() {}, warn() {}, error() {} },
+  const pending = [read.promise, unitOf('the last record', 1, 1)];
+  const { follower } = follow<string>(
+    await folder(),
+    async () => pending.shift(),
+    async (content) => {
+      delivered.push(content);
+      return 0;
     },
   );
   const finished = follower.finish(AbortSignal.timeout(10_000));
@@ -51,57 +66,22 @@ test('names the file of the position if that cannot be stored, and sends nothing
   const directory = await folder();
   await mkdir(join(directory, 's.sink'));
   const delivered: string[] = [];
-  const reasons: unknown[] = [];
-  const position = { seq: 1, hmac: 'a'.repeat(43) };
-  const pending: Unit<string>[] = [{ content: 'a record', records: 1, since: 0, position }];
-  const follower = new Follower<string>(
-    { sink: 's', replica: REPLICA, timeout: 1_000, pollMs: 1 },
-    {
-      source: {
-        next: async () => pending.shift(),
-        behind: async () => 0,
-        close: async () => undefined,
-      },
-      delivery: {
-        async deliver(content) {
-          delivered.push(content);
-          return 0;
-        },
-        close: async () => undefined,
-      },
-      file: new PositionFile(directory, 's', REPLICA, auditKeys(new Secret(AUDIT_KEY))),
-      position: undefined,
-      log: { info() {}, warn: (fields) => reasons.push(Object(fields).reason), error() {} },
+  const pending = [unitOf('a record', 1, 1)];
+  const { follower, logged } = follow<string>(
+    directory,
+    async () => pending.shift(),
+    async (content) => {
+      delivered.push(content);
+      return 0;
     },
   );
   await until(async () => (await follower.status()).failures > 1);
   expect(delivered).toEqual(['a record']);
-  expect(reasons).toEqual([expect.stringMatching(`^${join(directory, 's.sink')} cannot be written: EISDIR`)]);
+  const reason = expect.stringMatching(`^${join(directory, 's.sink')} cannot be written: EISDIR`);
+  expect(logged).toEqual([expect.objectContaining({ reason })]);
   await follower.finish(AbortSignal.abort());
 });
 
-/** A follower of four units with ten records each, and the lines of its log. */
-async function followUnits(deliver: (content: number) => Promise<number>) {
-  const units = [1, 2, 3, 4].map((seq) => {
-    const position = { seq, hmac: 'a'.repeat(43) };
-    return { content: seq, records: 10, since: 0, position };
-  });
-  const logged: object[] = [];
-  const note = (fields: object, msg: string): void => void logged.push({ ...fields, msg });
-  const follower = new Follower<number>(
-    { sink: 's', replica: REPLICA, timeout: 1_000, pollMs: 1 },
-    {
-      source: { next: async () => units.shift(), behind: async () => 0, close: async () => undefined },
-      delivery: { deliver, close: async () => undefined },
-      file: new PositionFile(await folder(), 's', REPLICA, auditKeys(new Secret(AUDIT_KEY))),
-      position: undefined,
-      log: { info: note, warn: note, error: note },
-    },
-  );
-  return { follower, logged };
-}
-
-const [sink, log] = ['s', REPLICA];
 const fails = 'audit sink fails; records are kept, and sent later';
 const refused = 'audit records were refused for good or are gone; they are not sent to the sink again';
 const again = 'audit sink gets records again';

@@ -3,8 +3,8 @@ import { dirname } from 'node:path';
 import { describe, expect, jest, test } from '@jest/globals';
 import { LineBuffer } from '../../src/audit/journal/batch.ts';
 import { openTestAudit, recordsIn, useFolders } from '../support/audit-log.ts';
+import { divertWrites, useHangingDisk } from '../support/faulty-disk.ts';
 import { until } from '../support/until.ts';
-import { divertWrites, useHangingDisk } from './faulty-disk.ts';
 import { DEADLINE_MS, type JournalScene, TICK_MS, turns, useJournals } from './journal-scene.ts';
 
 const disk = useHangingDisk();

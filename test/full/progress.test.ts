@@ -1,9 +1,9 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from '@jest/globals';
-import { onTerminal } from '../cli/terminal.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFoldersOfAll } from '../support/audit-log.ts';
 import { gateway, PROGRAM } from '../support/program.ts';
+import { onTerminal } from '../support/terminal.ts';
 
 const MIB = 2 ** 20;
 const SHOWN = /(\d+)% of \d+ MiB read, about \d+ (?:s|min|h) left/g;

@@ -11,7 +11,6 @@ import { verify } from '../../src/audit/reader/verify.ts';
 import { formatHead, LARGEST_BATCH, parseSeal, type Seal, sealLine } from '../../src/audit/seal.ts';
 import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { divertWrites } from '../audit/faulty-disk.ts';
 import {
   AUDIT_KEY,
   openTestAudit,
@@ -20,6 +19,7 @@ import {
   segmentText,
   useFolders,
 } from '../support/audit-log.ts';
+import { divertWrites } from '../support/faulty-disk.ts';
 import { namesOf, redigested, resealed, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';

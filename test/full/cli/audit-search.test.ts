@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, expect, test } from '@jest/globals';
 import type { AccessFacts } from '../../../src/audit/record.ts';
-import { onTerminal } from '../../cli/terminal.ts';
 import { CLIENTS, CREDENTIALS, DEPLOYMENTS } from '../../config/texts.ts';
 import { AUDIT_KEY, openTestAudit, recordAccess, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
 import { gateway, PROGRAM } from '../../support/program.ts';
+import { onTerminal } from '../../support/terminal.ts';
 import { until } from '../../support/until.ts';
 
 const folder = useFolders();

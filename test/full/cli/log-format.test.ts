@@ -1,11 +1,11 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
-import { onTerminal } from '../../cli/terminal.ts';
 import { AUDIT_KEY, openTestAudit, useFolders } from '../../support/audit-log.ts';
 import { closing } from '../../support/closing.ts';
 import { startGatewayProcess } from '../../support/gateway-process.ts';
 import { PROGRAM, runProgram } from '../../support/program.ts';
+import { onTerminal } from '../../support/terminal.ts';
 
 // Hooks run in this order: folders go when nothing writes there any more.
 const folder = useFolders();

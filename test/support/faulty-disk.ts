@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { closeSync, constants, openSync, read, readdirSync, readlinkSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach } from '@jest/globals';
-import { useFolders } from '../support/audit-log.ts';
+import { useFolders } from './audit-log.ts';
 
 /** Threads of Node.js that do what files are asked for. */
 const THREADS = Number(process.env['UV_THREADPOOL_SIZE'] ?? 4);

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { needPackages } from '../support/system-packages.ts';
+import { needPackages } from './system-packages.ts';
 
 export interface TerminalEnd {
   readonly status: number | null;
