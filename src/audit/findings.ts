@@ -1,6 +1,5 @@
 import { printable } from '../base/printable.ts';
 import { signatureFindings, timestampFindings, witnessFindings } from './head-findings.ts';
-import { searchFindings } from './search-findings.ts';
 
 /**
  * Everything that `audit verify`, a search and the writer find in a log: its stable kind, the cause and remedy for
@@ -135,16 +134,6 @@ const table = {
       return `says that ${lost} had been lost before the process started: the stream in Redis had them${lossText(loss)}`;
     },
   },
-  'checkpoint-malformed': {
-    cause: 'A signed head does not have the form of one.',
-    message: () => 'is a signed head that was changed',
-  },
-  'checkpoint-invalid': {
-    cause: 'None of the given public keys signed the head.',
-    remedy:
-      'Give the public key of that time with `--public-key`. If there never was such a key, the head is forged.',
-    message: () => 'is a head that none of the given public keys signed',
-  },
   'tree-mismatch': {
     cause: 'Lines before a signed head were changed, inserted, moved or removed, together with their seals.',
     message: (lines: Lines) => `${changedText(lines)}: the signed head after it has another tree`,
@@ -161,36 +150,6 @@ const table = {
       'If that start had another key of the seals, and another signing key or a killed process before it, check the log with all keys of the seals (`--config`, `--key`). Otherwise as for every integrity error.',
     message: ({ first, unsigned }: { first: number; unsigned: number }) =>
       `begins a new tree with record ${first}; ${unsigned} records before it are under no signed head`,
-  },
-  'signing-ended': {
-    cause: 'A segment without signed heads follows one with them: `audit.signingKeyFile` was removed.',
-    remedy:
-      'Check the segment with the key of the seals (`--config`). If signing was never turned off, it is forged.',
-    message: () => 'has no tree: heads are not signed from here on',
-  },
-  'segment-unsigned': {
-    note: true,
-    cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
-    remedy:
-      'If the log began with signed heads, somebody with the key of the seals wrote it anew: `--witness-heads` and `--head` find that.',
-    message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
-  },
-  'checkpoint-missing': {
-    cause: 'No signed head of the given keys is in the log of this replica or worker.',
-    remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',
-    message: () => 'has no signed head: nothing in it is proven',
-  },
-  'end-unsigned': {
-    note: true,
-    cause: 'The last records are under no signed head yet: the gateway is writing, or was killed.',
-    message: ({ records }: { records: number }) =>
-      `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
-  },
-  'heads-missing': {
-    cause:
-      'More records at the end are under no signed head than a gateway that is killed can leave: heads were removed, or these records were written anew.',
-    message: ({ records, seconds }: { records: number; seconds: number }) =>
-      `ends with ${records} records of ${seconds} s under no signed head, which a gateway makes each second: heads were removed, or these records were written anew`,
   },
   ...signatureFindings,
   ...witnessFindings,
@@ -276,7 +235,34 @@ const table = {
     message: ({ lines, bytes }: { lines: number; bytes: number }) =>
       `ends with ${lines} lines under no seal and ${bytes} bytes of a line: the gateway is writing, or was killed; they count for nothing`,
   },
-  ...searchFindings,
+  'records-retired': {
+    note: true,
+    cause: 'A search reaches back to before the log begins: earlier records were removed for their age.',
+    remedy: 'Search in the copies of the log that you keep.',
+    message: ({ first, opened }: { first: number; opened: string }) =>
+      `the log begins with record ${first}, at ${opened}: earlier records were removed for their age`,
+  },
+  'records-altered': {
+    cause: 'A search left records out, since no seal covers them as they are.',
+    remedy: 'Run `audit verify`.',
+    message: ({ records }: { records: number }) =>
+      `${records} records are not as a seal covers them, and left out: run audit verify`,
+  },
+  'record-altered': {
+    cause: 'A search found a record that cannot be read as JSON.',
+    remedy: 'Run `audit verify`.',
+    message: ({ seq }: { seq: number }) => `record ${seq} was changed: run audit verify`,
+  },
+  'segment-unchecked': {
+    cause: 'A search did not check the seals of a segment, since it lacks the key.',
+    remedy: 'Give the key with `--key`.',
+    message: ({ key }: { key: string }) => `is sealed with key ${key}, and not checked: give it as --key`,
+  },
+  'bytes-unsealed': {
+    cause: 'A search left bytes out at the end of a segment, since no seal covers them.',
+    remedy: 'Run `audit verify`. In the newest segment it is a note: the gateway is writing, or was killed.',
+    message: ({ bytes }: { bytes: number }) => `${bytes} bytes at its end are under no seal, and left out`,
+  },
   'segment-gone': {
     cause: 'The segment that a running gateway writes was removed or renamed, alone or with its folder.',
     message: () => 'is gone',

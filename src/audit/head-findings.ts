@@ -1,3 +1,77 @@
+/** The findings about signed heads and what they prove. */
+export const signatureFindings = {
+  'checkpoint-malformed': {
+    cause: 'A signed head does not have the form of one.',
+    message: () => 'is a signed head that was changed',
+  },
+  'checkpoint-invalid': {
+    cause: 'None of the given public keys signed the head.',
+    remedy:
+      'Give the public key of that time with `--public-key`. If there never was such a key, the head is forged.',
+    message: () => 'is a head that none of the given public keys signed',
+  },
+  'signing-ended': {
+    cause: 'A segment without signed heads follows one with them: `audit.signingKeyFile` was removed.',
+    remedy:
+      'Check the segment with the key of the seals (`--config`). If signing was never turned off, it is forged.',
+    message: () => 'has no tree: heads are not signed from here on',
+  },
+  'segment-unsigned': {
+    note: true,
+    cause: 'The segment is older than `audit.signingKeyFile`: only the key of the seals can check it.',
+    remedy:
+      'If the log began with signed heads, somebody with the key of the seals wrote it anew: `--witness-heads` and `--head` find that.',
+    message: () => 'has no tree: heads are not signed yet, so nothing in it was checked',
+  },
+  'checkpoint-missing': {
+    cause: 'No signed head of the given keys is in the log of this replica or worker.',
+    remedy: 'Check the log with the key of the seals (`--config`), or give the right public key.',
+    message: () => 'has no signed head: nothing in it is proven',
+  },
+  'end-unsigned': {
+    note: true,
+    cause: 'The last records are under no signed head yet: the gateway is writing, or was killed.',
+    message: ({ records }: { records: number }) =>
+      `ends with ${records} records under no signed head: the gateway is writing, or was killed; they are not proven`,
+  },
+  'heads-missing': {
+    cause:
+      'More records at the end are under no signed head than a gateway that is killed can leave: heads were removed, or these records were written anew.',
+    message: ({ records, seconds }: { records: number; seconds: number }) =>
+      `ends with ${records} records of ${seconds} s under no signed head, which a gateway makes each second: heads were removed, or these records were written anew`,
+  },
+  'signing-key-changed': {
+    note: true,
+    cause: 'A start had another signing key than the heads before it, so it could not check them.',
+    remedy: 'If the key was not changed then, the log before that start is forged.',
+    message: () => 'says that another key had signed the heads before this start, which could not check them',
+  },
+  'signed-at-start': {
+    note: true,
+    cause:
+      'A start signed records that it found under no head: the process before was killed, or lost its disk.',
+    remedy: 'If no process ended so at that time, these records are forged.',
+    message: ({ from, to }: { from: number; to: number }) =>
+      `says that the start signed records ${from} to ${to}, which it had found under no signed head`,
+  },
+  'admin-unsigned': {
+    cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
+    message: () => 'has more admin records in a row under no signed head than a gateway leaves',
+  },
+  'head-unproven': {
+    cause: 'With `--public-key`, the record of a head given with `--head` is under no signed head.',
+    remedy: 'If the gateway is running, try again a second later. Otherwise check with the key of the seals.',
+    message: ({ seq }: { seq: number }) =>
+      `record ${seq} of --head is under no signed head: it may be forged`,
+  },
+  'worker-head-unproven': {
+    note: true,
+    cause: 'The same of a head that the primary process recorded: the worker may have been killed.',
+    message: ({ seq, source }: { seq: number; source: string }) =>
+      `record ${seq} of ${source} is under no signed head: it may be forged`,
+  },
+} as const;
+
 /** The last record of a cosigned head, and when it was cosigned. */
 interface CosignedFacts {
   readonly seq: number;
@@ -80,39 +154,5 @@ export const timestampFindings = {
     remedy:
       'If the log is younger than `audit.timestamps`, check it without `--timestamp-ca`. Otherwise its files `NUMBER.stamped` were removed.',
     message: () => 'has no time-stamped head',
-  },
-} as const;
-
-/** The findings about what signed heads prove. */
-export const signatureFindings = {
-  'signing-key-changed': {
-    note: true,
-    cause: 'A start had another signing key than the heads before it, so it could not check them.',
-    remedy: 'If the key was not changed then, the log before that start is forged.',
-    message: () => 'says that another key had signed the heads before this start, which could not check them',
-  },
-  'signed-at-start': {
-    note: true,
-    cause:
-      'A start signed records that it found under no head: the process before was killed, or lost its disk.',
-    remedy: 'If no process ended so at that time, these records are forged.',
-    message: ({ from, to }: { from: number; to: number }) =>
-      `says that the start signed records ${from} to ${to}, which it had found under no signed head`,
-  },
-  'admin-unsigned': {
-    cause: 'The log has more admin records in a row under no signed head than a gateway leaves.',
-    message: () => 'has more admin records in a row under no signed head than a gateway leaves',
-  },
-  'head-unproven': {
-    cause: 'With `--public-key`, the record of a head given with `--head` is under no signed head.',
-    remedy: 'If the gateway is running, try again a second later. Otherwise check with the key of the seals.',
-    message: ({ seq }: { seq: number }) =>
-      `record ${seq} of --head is under no signed head: it may be forged`,
-  },
-  'worker-head-unproven': {
-    note: true,
-    cause: 'The same of a head that the primary process recorded: the worker may have been killed.',
-    message: ({ seq, source }: { seq: number; source: string }) =>
-      `record ${seq} of ${source} is under no signed head: it may be forged`,
   },
 } as const;
