@@ -4,13 +4,14 @@ import { errorCode, messageOf } from '../../base/error-code.ts';
 import { type Finding, finding, isNote, type PlacedFinding } from '../findings.ts';
 import type { AuditKeys } from '../keys.ts';
 import { processOf } from '../replica-name.ts';
-import { formatHead, GENESIS, type Head } from '../seal.ts';
-import type { AdminRecord, Loss, RetiredEnd, SetAside } from '../segments/admin-records.ts';
+import { formatHead, type Head } from '../seal.ts';
+import type { AdminRecord, Loss, SetAside } from '../segments/admin-records.ts';
 import { type ChainState, ChainWalk, type WalkedBatch, walkFile } from '../segments/chain-walk.ts';
 import { digestOf } from '../segments/recovery.ts';
 import { foldersIn, isSetAside, isStray, type Segment, segmentsIn } from '../segments/segment.ts';
 import { adminRecords, type PlacedAdmin, TreeWalk, UnprovenRecords } from '../segments/tree-walk.ts';
 import { absentLogs, type HeadCheckOptions, HeadChecks, type HeadCounts } from './head-checks.ts';
+import { LogStart } from './log-start.ts';
 
 /** How often the log of one process is read while segments of it are removed. */
 const MOST_READ = 10;
@@ -121,13 +122,6 @@ async function checkLog(
   }
 }
 
-const EMPTY_LOG: ChainState = { previous: GENESIS, nextSeq: 1 };
-
-/** Where the log may begin. `olderThan`: when the records before it were written at the latest, as its gateway says. */
-interface Start extends RetiredEnd {
-  readonly olderThan?: string;
-}
-
 /** Checks the log of one process once. */
 class LogCheck {
   readonly #options: VerifyOptions;
@@ -137,8 +131,7 @@ class LogCheck {
   /** Numbers of the records that the heads name. */
   readonly #named: ReadonlySet<number>;
   readonly #seen = new Set<string>();
-  /** Ends of retired segments, from records under a seal: the log may begin after any of them. */
-  readonly #starts: Start[] = [{ last: 0, hmac: GENESIS }];
+  readonly #start = new LogStart();
   /** From records under a seal, by the name of the file. */
   readonly #aside = new Map<string, SetAside>();
   /** The newest head of each worker that runs, and the last one of each that has ended. */
@@ -148,8 +141,6 @@ class LogCheck {
   #state: ChainState | undefined;
   #stopped = false;
   #end: Head | undefined;
-  /** Where the oldest segment continues. */
-  #start: (ChainState & { readonly retired: RetiredEnd | undefined }) | undefined;
   #records = 0;
   #seals = 0;
   readonly #trees: TreeWalk | undefined;
@@ -175,20 +166,13 @@ class LogCheck {
     this.#checkSigned(segments.at(-1));
     await this.#headChecks.begin(undefined);
     const { isCopy = false } = this.#options;
-    const { previous, nextSeq: first } = this.#start ?? EMPTY_LOG;
-    const retired = this.#starts.find(({ last, hmac }) => last === first - 1 && hmac === previous);
+    const { first, retirement, missing: last } = this.#start;
     // Not by its header, which nobody signs.
-    const begun = Date.parse(retired?.olderThan ?? '');
+    const begun = Date.parse(retirement?.olderThan ?? '');
     for (const found of this.#headChecks.findings({ first, begun }, isCopy)) this.#add(found);
     const [oldest] = segments;
-    const isUnknown = this.#findings.some(
-      ({ kind, segment }) => kind === 'key-unknown' && segment === oldest?.name,
-    );
-    // A segment under an unknown key is there. Records before it are missing, unless a seal says that they were retired.
-    const last = ((isUnknown && oldest?.first) || first) - 1;
-    const isStart = isUnknown && [...this.#starts, this.#start?.retired].some((each) => each?.last === last);
-    if (retired === undefined && !isStart) this.#add(finding('segment-missing', { last }), oldest?.name, 1);
-    this.#checkHeads(retired !== undefined);
+    if (last !== undefined) this.#add(finding('segment-missing', { last }), oldest?.name, 1);
+    this.#checkHeads();
     await this.#checkFiles(folder, oldest);
     return {
       findings: this.#findings,
@@ -224,12 +208,8 @@ class LogCheck {
     this.#checkEnd(name, walk, newest);
     this.#records += walk.records;
     this.#seals += walk.seals;
-    if (walk.header !== undefined && walk.seals > 0) {
-      const { previous, first: nextSeq, retired } = walk.header;
-      this.#start ??= { previous, nextSeq, retired };
-      // A header is under no signed head; the record of the same retirement is.
-      if (retired !== undefined && this.#trees === undefined) this.#starts.push(retired);
-    }
+    // A header is under no signed head; the record of the same retirement is.
+    this.#start.addSegment(walk, first, this.#trees === undefined);
     this.#state = walk.state;
     if (walk.seals > 0) this.#stopped = walk.stopped;
   }
@@ -284,7 +264,7 @@ class LogCheck {
     switch (record.event) {
       case 'segment-retired': {
         const { segment, last, hmac, olderThan, altered, unchecked, missingFrom = '?', missingTo } = record;
-        if (!isLate) this.#starts.push({ last, hmac, olderThan });
+        if (!isLate) this.#start.addRetirement({ last, hmac, olderThan });
         if (altered !== undefined) yield finding('retired-altered', { segment, altered });
         if (missingTo !== undefined) yield finding('retired-missing', { from: missingFrom, to: missingTo });
         if (unchecked !== undefined) yield finding('retired-unchecked', { segment, key: unchecked });
@@ -333,14 +313,15 @@ class LogCheck {
     return finding('records-lost', { ...from, to, ...log, ...this.#lossOf({ replica, seq: to, hmac }) });
   }
 
-  #checkHeads(startKnown: boolean): void {
+  #checkHeads(): void {
+    const { first, retirement } = this.#start;
     for (const head of this.#heads) {
       if (this.#seen.has(`${head.seq}:${head.hmac}`)) {
         this.#checkProven(head);
         continue;
       }
-      const retired = head.seq < (this.#start?.nextSeq ?? 1);
-      if (!retired || !startKnown) this.#add(this.#missedHead(head, retired));
+      const isBefore = head.seq < first;
+      if (!isBefore || retirement === undefined) this.#add(this.#missedHead(head, isBefore));
       else if (head.source === GIVEN) this.#add(finding('head-retired', { seq: head.seq }));
     }
   }

@@ -172,6 +172,11 @@ export class ChainWalk {
     return this.#sealing.length > 0 || (this.#isOurs && this.#options.keys === 'unknown');
   }
 
+  /** True if the header is of this replica and names none of the keys. */
+  get keyUnknown(): boolean {
+    return this.#isOurs && !this.keyKnown;
+  }
+
   /** The state from which the next segment has to continue, as the segment itself says. */
   get state(): ChainState {
     return { previous: this.#previous, nextSeq: this.#nextSeq };
@@ -285,7 +290,7 @@ export class ChainWalk {
       this.#isOurs = true;
       const { keys } = this.#options;
       this.#sealing = keys === 'unknown' ? [] : keys.filter(({ id }) => id === key);
-      if (!this.keyKnown) this.#report(finding('key-unknown', { key }));
+      if (this.keyUnknown) this.#report(finding('key-unknown', { key }));
     }
     if (this.#options.before !== undefined && previous !== this.#options.before.previous) {
       this.#report(finding('chain-broken'));
@@ -348,7 +353,7 @@ export class ChainWalk {
     this.#previous = seal.hmac;
     this.#nextSeq = seal.last + 1;
     if (authentic) this.#sealed = { ...this.state, bytes: end, lines: this.#line };
-    return { asSealed: isOfBatch && (authentic || (this.#isOurs && !this.keyKnown)), leaves };
+    return { asSealed: isOfBatch && (authentic || this.keyUnknown), leaves };
   }
 
   #isOfBatch(seal: Seal, fits: boolean): boolean {
