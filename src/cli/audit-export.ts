@@ -29,11 +29,13 @@ interface ExportArguments extends LogOptions {
 export function registerExport(audit: Command, run: Run): void {
   audit
     .command('export')
-    .description('print the records of all replicas, one JSON object per line, ordered by time')
+    .description(
+      'print the records of all replicas, one JSON object per line, in order of time (of one process: in the order of its log)',
+    )
     .requiredOption('--config <file>', 'the configuration (YAML)')
     .option(
       '--follow',
-      'read the stream in Redis instead and keep printing new records; resumes where it stopped',
+      'read the stream in Redis instead, in its order, and keep printing new records; resumes where it stopped',
     )
     .addOption(keyOption())
     .option('--output <file>', 'write to a new file instead of stdout; with --follow, append to the file')
