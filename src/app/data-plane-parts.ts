@@ -83,7 +83,9 @@ function addressEvents({
   log,
 }: Pick<ProcessParts, 'log'>): Pick<SharedUpstreamDeps, 'onAddress' | 'onPause' | 'onEgress'> {
   return {
-    onAddress: ({ before, after, reason, ...which }) => {
+    onAddress: ({ before, after, reason, deployment, address: upstreamAddress, egress }) => {
+      // `address` is that of a client in other lines.
+      const which = { deployment, upstreamAddress, egress };
       if (after.circuit === 'open')
         log.warn({ ...which, reason }, 'circuit opened: most exchanges with the upstream fail');
       else if (after.circuit === 'closed' && before.circuit !== 'closed')
@@ -98,7 +100,8 @@ function addressEvents({
         log.warn({ ...which, ms }, 'upstream paused by an outcome of its response; refusing requests');
       else log.info(which, 'pause of the upstream ended');
     },
-    onEgress: ({ status, outcome, ...which }) => {
+    onEgress: ({ status, outcome, deployment, address: egress }) => {
+      const which = { deployment, egress };
       if (status === 'missing') log.warn(which, 'egress address not on this host; passing it over');
       else if (status === 'refused')
         log.warn({ ...which, outcome }, 'egress address refused by the upstream; passing it over');

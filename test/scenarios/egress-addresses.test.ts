@@ -85,7 +85,10 @@ describe('a local address that the upstream does not know', () => {
       status: 'ok',
       warning: `requests of submissions do not leave from ${FIRST}, which the upstream refuses (outcome unregistered)`,
     });
-    expect(scene.messages()).toContain('egress address refused by the upstream; passing it over');
+    const refused = 'egress address refused by the upstream; passing it over';
+    expect(gateway.logged).toContainEqual(
+      expect.objectContaining({ deployment: 'submissions', egress: FIRST, msg: refused }),
+    );
     const retries = { deployment: 'submissions', reason: 'next_egress' };
     expect(await gateway.metric('digest_gateway_retries_total', retries)).toBe(1);
     await gateway.close();

@@ -25,7 +25,9 @@ describe('of two addresses', () => {
     expect(await outcomes(10)).toEqual(Array(10).fill('200'));
     expect(await gateway.metric(...MOVED)).toBe(1);
     expect(simulator.counts('submissions').challenges).toBe(1);
-    expect(scene.messages().filter((message) => message === 'upstream address failing')).toHaveLength(1);
+    const [upstreamAddress] = addresses;
+    const failing = gateway.logged.filter(({ msg }) => msg === 'upstream address failing');
+    expect(failing).toMatchObject([{ deployment: 'submissions', upstreamAddress }]);
     expect((await scene.check()).detail).toContain(`${addresses[0]} has been failing`);
     await gateway.close();
     const served = (await recordsIn(directory)).filter(({ kind }) => kind === 'access');
