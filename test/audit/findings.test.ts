@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from '@jest/globals';
 import { type FindingKind, findingKinds } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type VerifyOptions, verify } from '../../src/audit/reader/verify.ts';
 import { formatHead, type Head, LARGEST_BATCH } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -15,6 +14,7 @@ import {
   segmentText,
   useFolders,
 } from '../support/audit-log.ts';
+import { verified } from '../support/verified-log.ts';
 
 const OTHER_KEY = 'f'.repeat(64);
 const SMALL = { size: 1, age: 1e9, keep: 1e9 };
@@ -43,11 +43,6 @@ async function copy(): Promise<string> {
 
 async function segmentsOf(directory: string, replica = REPLICA): Promise<string[]> {
   return (await readdir(join(directory, replica))).filter((name) => name.includes('.jsonl')).sort();
-}
-
-function found(directory: string, change: Partial<VerifyOptions> = {}) {
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  return verify({ directory, keys, heads: [], onBytes: () => undefined, ...change });
 }
 
 const head = (seq: number): Head => ({ replica: REPLICA, seq, hmac: 'x'.repeat(43) });
@@ -83,7 +78,7 @@ test.each(changes)('%s', async (kind, line, facts, change) => {
   const lines = (await segmentText(directory, name)).trimEnd().split('\n');
   await rm(join(directory, REPLICA, name));
   await writeFile(join(directory, REPLICA, segment), `${change(lines).join('\n')}\n`);
-  const { alterations } = await found(directory);
+  const { alterations } = await verified(directory);
   expect(alterations).toContainEqual(
     expect.objectContaining({ replica: REPLICA, segment, line, kind, facts }),
   );
@@ -94,7 +89,7 @@ test('segment-renamed', async () => {
   const [name = ''] = (await segmentsOf(directory)).slice(-1);
   const segment = '000000000042.jsonl';
   await rename(join(directory, REPLICA, name), join(directory, REPLICA, segment));
-  expect((await found(directory)).alterations).toMatchObject([
+  expect((await verified(directory)).alterations).toMatchObject([
     { segment, line: 1, kind: 'segment-renamed', facts: { first: Number.parseInt(name, 10) } },
   ]);
 });
@@ -106,20 +101,20 @@ test('line-torn', async () => {
   const text = await segmentText(directory, name);
   await rm(join(directory, REPLICA, name));
   await writeFile(join(directory, REPLICA, segment), `${text}abc`);
-  expect((await found(directory)).alterations).toMatchObject([
+  expect((await verified(directory)).alterations).toMatchObject([
     { segment, line: text.split('\n').length, kind: 'line-torn', facts: { bytes: 3 } },
   ]);
 });
 
 test('end-altered, head-missing', async () => {
   const directory = await copy();
-  const end = (await found(directory)).heads[0]?.seq ?? 0;
+  const end = (await verified(directory)).heads[0]?.seq ?? 0;
   const facts = { seq: end, source: '--head' };
-  expect((await found(directory, { heads: [head(end)] })).alterations).toMatchObject([
+  expect((await verified(directory, { heads: [head(end)] })).alterations).toMatchObject([
     { replica: REPLICA, segment: '', line: 0, kind: 'end-altered', facts },
   ]);
   await rm(join(directory, REPLICA, at(await segmentsOf(directory), 0)));
-  expect((await found(directory, { heads: [head(1)] })).alterations).toMatchObject([
+  expect((await verified(directory, { heads: [head(1)] })).alterations).toMatchObject([
     { kind: 'segment-missing', facts: { last: 1 } },
     { segment: '', line: 0, kind: 'head-missing', facts: { seq: 1, source: '--head' } },
   ]);
@@ -129,7 +124,7 @@ test('head-retired', async () => {
   const directory = await copy();
   await write(directory, 1, { segment: { size: 1e9, age: 1e9, keep: 1 } });
   expect(await segmentsOf(directory)).not.toContain('000000000001.jsonl.zst');
-  expect(await found(directory, { heads: [head(1)] })).toMatchObject({
+  expect(await verified(directory, { heads: [head(1)] })).toMatchObject({
     alterations: [],
     notes: [{ replica: REPLICA, segment: '', kind: 'head-retired', facts: { seq: 1 } }],
   });
@@ -143,7 +138,7 @@ test('retired-unchecked', async () => {
   for (let start = 0; start < 2; start += 1) {
     await write(directory, 1, { key: new Secret(OTHER_KEY), segment: { size: 1e9, age: 1e9, keep: 1 } });
   }
-  const { alterations, notes } = await found(directory, { keys });
+  const { alterations, notes } = await verified(directory, { keys });
   expect(alterations).toEqual([]);
   const facts = { segment: retired, key: keys[0]?.id };
   expect(notes).toContainEqual(
@@ -166,12 +161,12 @@ test('head-ahead', async () => {
   const [, ...later] = await segmentsOf(directory, worker);
   for (const name of later) await rm(join(directory, worker, name));
   const facts = { seq: ahead.seq, source: `the log of ${REPLICA}` };
-  expect(await found(directory, { isCopy: true })).toMatchObject({
+  expect(await verified(directory, { isCopy: true })).toMatchObject({
     alterations: [],
     notes: [{ replica: worker, segment: '', kind: 'head-ahead', facts }],
   });
   // An attacker who cuts off the log of a worker can cut off that of its primary, too.
-  expect((await found(directory)).alterations).toMatchObject([{ replica: worker, kind: 'log-truncated' }]);
+  expect((await verified(directory)).alterations).toMatchObject([{ replica: worker, kind: 'log-truncated' }]);
 });
 
 test('each kind is the subject of a test', async () => {

@@ -5,12 +5,12 @@ import { join } from 'node:path';
 import { zstdDecompressSync } from 'node:zlib';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, openTestAudit, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { repository } from '../support/repository.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const folder = useFolders();
 
@@ -165,7 +165,7 @@ describe.each(examples)('the worked example of docs/audit/format.md', (example) 
   test('verifies with the gateway', async () => {
     const directory = await writeExample(example);
     const keys = [auditKeys(new Secret(key))];
-    const result = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+    const result = await verified(directory, { keys });
     expect(result).toMatchObject({ alterations: [], notes: [], records: 3, seals: 3 });
   });
 

@@ -1,15 +1,7 @@
 import { afterEach, expect, jest, test } from '@jest/globals';
-import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { formatHead } from '../../src/audit/seal.ts';
-import { Secret } from '../../src/base/secret.ts';
-import {
-  AUDIT_KEY,
-  type OpenedAudit,
-  openTestAudit,
-  recordAccess,
-  useFolders,
-} from '../support/audit-log.ts';
+import { type OpenedAudit, openTestAudit, recordAccess, useFolders } from '../support/audit-log.ts';
+import { verified } from '../support/verified-log.ts';
 
 const folder = useFolders();
 afterEach(() => {
@@ -28,8 +20,7 @@ function headsIn({ logged }: OpenedAudit): unknown[] {
 
 /** The end of the log in the folder, as `audit verify` prints it. */
 async function endOf(directory: string): Promise<string | undefined> {
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const { heads } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  const { heads } = await verified(directory);
   return heads.map(formatHead).at(0);
 }
 

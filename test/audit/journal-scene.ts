@@ -3,9 +3,10 @@ import { afterEach, jest } from '@jest/globals';
 import { ChainWriter, type WriteError } from '../../src/audit/journal/chain-writer.ts';
 import { Journal, type JournalOptions } from '../../src/audit/journal/journal.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type Verified, verify } from '../../src/audit/reader/verify.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
 import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, useFolders } from '../support/audit-log.ts';
+import { verified } from '../support/verified-log.ts';
 
 export const DEADLINE_MS = 1_000;
 /** Interval at which the journal looks after what nobody waits for. */
@@ -112,7 +113,7 @@ async function openScene(
         const waiter = { recorded: () => resolve(true), unrecorded: () => resolve(false) };
         journal.append(textOf(event), waiter);
       }),
-    verified: () => verify({ directory, keys: [keys], heads: [], onBytes: () => undefined }),
+    verified: () => verified(directory),
     close: () => {
       end ??= journal.close();
       return end;

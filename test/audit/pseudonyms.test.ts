@@ -26,7 +26,6 @@ import { allRecords, type SearchOptions, search } from '../../src/audit/reader/s
 import { searchInThread } from '../../src/audit/reader/search-thread.ts';
 import { UndecidedRequests } from '../../src/audit/reader/undecided.ts';
 import { countUsage, type UsageField } from '../../src/audit/reader/usage.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import {
   allKeys,
   destroyKey,
@@ -45,6 +44,7 @@ import {
 } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
@@ -426,9 +426,8 @@ describe('once keys are destroyed', () => {
     for (const proof of [early, JSON.stringify(await prove({ directory, requestId: 'before' }))]) {
       expect(checkProof(proof, [signing.publicKey]).records).toHaveLength(1);
     }
-    const checked = { directory, heads: [], knownLosses: [], onBytes: () => undefined, replica: undefined };
-    const sealed = await verify({ ...checked, keys, publicKeys: undefined });
-    const signed = await verify({ ...checked, keys: 'unknown', publicKeys: [signing.publicKey] });
+    const sealed = await verified(directory);
+    const signed = await verified(directory, { keys: 'unknown', publicKeys: [signing.publicKey] });
     expect([sealed.alterations, signed.alterations]).toEqual([[], []]);
     const { rows, total } = await at.usage('address');
     expect(rows.map(({ values }) => values)).toContainEqual([expect.stringMatching(/^ps1:/)]);

@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type Verified, verify } from '../../src/audit/reader/verify.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
 import { type Head, MOST_BATCH } from '../../src/audit/seal.ts';
 import { requireRoom } from '../../src/audit/segments/recovery.ts';
 import { Secret } from '../../src/base/secret.ts';
@@ -28,13 +28,14 @@ import {
   useFolders,
 } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const folder = useFolders();
 const FIRST = '000000000001.jsonl';
 
 function check(directory: string, heads: readonly Head[] = [], keys: string[] = []): Promise<Verified> {
   const all = [AUDIT_KEY, ...keys].map((key) => auditKeys(new Secret(key)));
-  return verify({ directory, keys: all, heads, onBytes: () => undefined });
+  return verified(directory, { keys: all, heads });
 }
 
 async function segmentsOf(directory: string): Promise<string[]> {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeAll, beforeEach, describe, expect, test } from '@jest/globals';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { type Verified, verify } from '../../src/audit/reader/verify.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
 import type { Head } from '../../src/audit/seal.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -18,6 +18,7 @@ import {
 } from '../support/audit-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 /** A log of several segments, each: header and its seal, then a record and its seal in turns. */
 let original: string;
@@ -55,7 +56,7 @@ beforeEach(async () => {
 afterEach(() => rm(directory, { recursive: true }));
 
 function check(place: string, heads: readonly Head[] = [], key = AUDIT_KEY): Promise<Verified> {
-  return verify({ directory: place, keys: [auditKeys(new Secret(key))], heads, onBytes: () => undefined });
+  return verified(place, { keys: [auditKeys(new Secret(key))], heads });
 }
 
 async function names(): Promise<string[]> {
@@ -85,11 +86,10 @@ test('judges a short line by itself, not by the line behind it', async () => {
 
 test('reads a log again if a segment is removed while it is read, as at its end of life', async () => {
   const [first = '', second = ''] = await names();
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
   const onBytes = (): void => {
     for (const name of [first, second]) rmSync(join(directory, REPLICA, name), { force: true });
   };
-  const { alterations } = await verify({ directory, keys, heads: [], onBytes });
+  const { alterations } = await verified(directory, { onBytes });
   // The log is judged as it is now, not as it was when the reading began.
   expect(alterations).toEqual(await found());
   expect(alterations.map(({ kind }) => kind)).toEqual(['segment-missing']);

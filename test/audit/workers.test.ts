@@ -6,7 +6,7 @@ import type { PlacedFinding } from '../../src/audit/findings.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
 import type { Query } from '../../src/audit/reader/query.ts';
 import { allRecords, search } from '../../src/audit/reader/search.ts';
-import { type Verified, verify } from '../../src/audit/reader/verify.ts';
+import type { Verified } from '../../src/audit/reader/verify.ts';
 import { RecordText, recordLine } from '../../src/audit/record.ts';
 import { BrokenLinkError, processOf } from '../../src/audit/replica-name.ts';
 import { formatHead, GENESIS, type Head, parseHead, sealFor, sealLine } from '../../src/audit/seal.ts';
@@ -22,6 +22,7 @@ import {
 } from '../support/audit-log.ts';
 import { closing } from '../support/closing.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const folder = useFolders();
 const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
@@ -57,7 +58,7 @@ async function answer(audit: Audit, requestId: string): Promise<void> {
 }
 
 function check(directory: string, heads: readonly Head[] = [], replica?: string): Promise<Verified> {
-  return verify({ directory, replica, keys, heads, onBytes: () => undefined });
+  return verified(directory, { replica, heads });
 }
 
 async function found(directory: string, query: Query): Promise<string[]> {
@@ -189,13 +190,7 @@ describe('audit verify', () => {
       const facts = { seq: 3, source: 'the log of r1', end: 2, loss: formatHead(head) };
       const cutOff = { replica: 'r1@1', kind: 'log-truncated', facts: { ...facts, known: false } };
       expect(await found()).toMatchObject([cutOff]);
-      const known = await verify({
-        directory,
-        keys,
-        heads: [],
-        knownLosses: [head],
-        onBytes: () => undefined,
-      });
+      const known = await verified(directory, { knownLosses: [head] });
       expect(known).toMatchObject({
         alterations: [],
         notes: [{ ...cutOff, facts: { ...facts, known: true } }],

@@ -2,7 +2,6 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, jest, test } from '@jest/globals';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { ClockCheck } from '../../src/audit/segments/clock-check.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
@@ -14,6 +13,7 @@ import {
   useFolders,
 } from '../support/audit-log.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 import { setWallClock } from '../support/wall-clock.ts';
 
 const folder = useFolders();
@@ -94,8 +94,7 @@ test('a clock that is far ahead removes nothing, at any number of starts, until 
   await audit.close();
   expect(audit.retentionHeld).toBeUndefined();
   expect(await isFirstThere()).toBe(false);
-  const verified = await verify({ directory, keys: [keys], heads: [], onBytes: () => undefined });
-  expect(verified.alterations).toEqual([]);
+  expect((await verified(directory)).alterations).toEqual([]);
 });
 
 test('a clock that goes on removes what is old', async () => {

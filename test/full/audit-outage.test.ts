@@ -3,10 +3,7 @@ import { appendFile, readdir, readFile, rename, rm, stat, truncate, writeFile } 
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { isSetAside } from '../../src/audit/segments/segment.ts';
-import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, auditOptions, REPLICA, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closedAtEnd } from '../support/closing.ts';
 import type { TopLevel } from '../support/gateway.ts';
@@ -15,6 +12,7 @@ import { injectFault } from '../support/inject-fault.ts';
 import { authors, openScene, type RunningScene, startScene } from '../support/scene.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 import { codeOf, connect } from '../support/wire.ts';
 
 const folder = useFolders();
@@ -109,8 +107,7 @@ test.each(faults)(
     const resumed = records.filter(({ event }) => event === 'audit-resumed');
     expect(resumed[0]).toMatchObject({ code });
     expect(resumed.reduce((sum, { refused }) => sum + Number(refused), 0)).toBeGreaterThan(0);
-    const keys = [auditKeys(new Secret(AUDIT_KEY))];
-    expect((await verify({ directory, keys, heads: [], onBytes: () => undefined })).alterations).toEqual([]);
+    expect((await verified(directory)).alterations).toEqual([]);
   },
 );
 
@@ -170,8 +167,7 @@ describe.each([
     expect(ids).toEqual(expect.arrayContaining(withLog ? ['before', 'after'] : ['after']));
     const recovered = records.filter(({ event }) => event === 'recovered');
     expect(recovered).toMatchObject(withLog ? [{ segment: '000000000001.jsonl', bytes: 12 }] : []);
-    const keys = [auditKeys(new Secret(AUDIT_KEY))];
-    expect(await verify({ directory, keys, heads: [], onBytes: () => undefined })).toMatchObject({
+    expect(await verified(directory)).toMatchObject({
       alterations: [],
       segments: 1,
     });
@@ -282,8 +278,7 @@ test.each([
     .at(-1);
   expect(last).not.toBe('000000000001.jsonl');
   expect((await recordsIn(directory)).find(({ event }) => event === 'audit-resumed')).toMatchObject({ code });
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  const { alterations } = await verified(directory);
   expect(alterations).not.toEqual([]);
 });
 

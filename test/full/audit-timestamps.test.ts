@@ -5,7 +5,6 @@ import { afterEach, beforeEach, describe, expect, test } from '@jest/globals';
 import { Certificate, ContentInfo, SignedData, TimeStampResp } from 'pkijs';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { TimestampDelivery, type TimestampOptions } from '../../src/audit/shipping/head-deliveries.ts';
 import { HeadSource } from '../../src/audit/shipping/head-source.ts';
 import { timestampRequest } from '../../src/audit/timestamp.ts';
@@ -16,6 +15,7 @@ import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
 import { POLICIES, startTsa, type TestTsa } from '../support/time-stamping-authority.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const key = newSigningKey();
 const scene = useSinks();
@@ -61,14 +61,11 @@ async function stampedFiles(directory: string): Promise<string[]> {
 }
 
 async function check(directory: string, authorities = tsa.ca, publicKey = key.publicKey, isCopy = false) {
-  const { alterations, notes, stamped, stampedAt } = await verify({
-    directory,
+  const { alterations, notes, stamped, stampedAt } = await verified(directory, {
     keys: 'unknown',
     publicKeys: [publicKey],
     timestampAuthorities: authorities,
     isCopy,
-    heads: [],
-    onBytes: () => undefined,
   });
   const messages = alterations.map(({ message }) => message);
   return {

@@ -11,7 +11,6 @@ import type { AuditOptions } from '../../src/audit/audit.ts';
 import { witnessKey } from '../../src/audit/checkpoint.ts';
 import { checkProof } from '../../src/audit/proof.ts';
 import { prove } from '../../src/audit/reader/prove.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { checkpointsIn } from '../../src/audit/segments/head-files.ts';
 import type { WitnessOptions } from '../../src/audit/shipping/head-deliveries.ts';
 import { openTestAudit, REPLICA, recordAccess } from '../support/audit-log.ts';
@@ -23,6 +22,7 @@ import { newSigningKey } from '../support/signing-key.ts';
 import { useSinks } from '../support/sink-scene.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 import { setWallClock } from '../support/wall-clock.ts';
 import { startTestWitness, type TestWitness, WITNESS_NAME } from '../support/witness.ts';
 
@@ -67,15 +67,12 @@ async function check(
   const { witnesses = [witness.publicKey], isCopy = false } = options;
   const { witnessHeads: given = '' } = options;
   const heads = given === true ? await witness.checkpoints() : given || '';
-  const { alterations, notes, cosigned, cosignedRecords, cosignedAt } = await verify({
-    directory,
+  const { alterations, notes, cosigned, cosignedRecords, cosignedAt } = await verified(directory, {
     keys: 'unknown',
     publicKeys: [key.publicKey],
     witnesses: witnesses.map(witnessKey),
     witnessHeads: checkpointsIn(heads),
     isCopy,
-    heads: [],
-    onBytes: () => undefined,
   });
   const kinds = alterations.map(({ kind }) => kind);
   return { kinds, notes: notes.map(({ kind }) => kind), cosigned, cosignedRecords, cosignedAt };

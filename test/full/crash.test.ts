@@ -7,14 +7,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from '@jest/globals';
 import { Pool } from 'undici';
-import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { parseHead } from '../../src/audit/seal.ts';
-import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../support/audit-log.ts';
 import { startGatewayProcess } from '../support/gateway-process.ts';
 import { readRecorded } from '../support/recorded-requests.ts';
 import { authors, startScene } from '../support/scene.ts';
+import { verified } from '../support/verified-log.ts';
 
 const folder = useFolders();
 const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
@@ -80,8 +78,7 @@ async function expectWhole(
   expect(logged.filter(({ sha256 }) => sha256 !== undefined)).toHaveLength(recoveries);
   const heads = logged.flatMap(({ head }) => (typeof head === 'string' ? (parseHead(head) ?? []) : []));
   expect(heads).not.toEqual([]);
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const { alterations, replicas } = await verify({ directory, keys, heads, onBytes: () => undefined });
+  const { alterations, replicas } = await verified(directory, { heads });
   expect([alterations, replicas]).toEqual([[], 1]);
 }
 

@@ -1,16 +1,15 @@
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from '@jest/globals';
-import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { S3Delivery } from '../../src/audit/shipping/s3.ts';
 import { Secret } from '../../src/base/secret.ts';
-import { AUDIT_KEY, REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
+import { REPLICA, recordAccess, useFolders } from '../support/audit-log.ts';
 import { gateway } from '../support/program.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { positionOf, recordMany, type SinkScene, storedSeq, useSinks } from '../support/sink-scene.ts';
 import { startTsa } from '../support/time-stamping-authority.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 import { startTestWitness } from '../support/witness.ts';
 import { type S3Server, s3To, startS3 } from './servers/s3-server.ts';
 
@@ -69,17 +68,9 @@ describe('a bucket', () => {
         await readFile(join(directory, REPLICA, name)),
       );
     }
-    const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
-    const verified = await verify({
-      directory: copy,
-      replica: undefined,
-      keys,
-      isCopy: true,
-      heads: [],
-      onBytes: () => undefined,
-    });
-    expect(verified).toMatchObject({ alterations: [], replicas: 1, workers: 1 });
-    expect(verified.records).toBeGreaterThan(20);
+    const found = await verified(copy, { isCopy: true });
+    expect(found).toMatchObject({ alterations: [], replicas: 1, workers: 1 });
+    expect(found.records).toBeGreaterThan(20);
     expect(followed.logged).toEqual([]);
   });
 
@@ -97,15 +88,7 @@ describe('a bucket', () => {
     );
     const copy = await folder();
     await bucket.download('audit/', copy);
-    const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
-    const found = await verify({
-      directory: copy,
-      replica: undefined,
-      keys,
-      isCopy: true,
-      heads: [],
-      onBytes: () => undefined,
-    });
+    const found = await verified(copy, { isCopy: true });
     expect(found.alterations).toEqual([]);
   });
 

@@ -5,24 +5,16 @@ import { describe, expect, test } from '@jest/globals';
 import type { AuditOptions } from '../../src/audit/audit.ts';
 import { checkpointIn, checkpointLine, parseCheckpoint, signCheckpoint } from '../../src/audit/checkpoint.ts';
 import type { PlacedFinding } from '../../src/audit/findings.ts';
-import { auditKeys } from '../../src/audit/keys.ts';
 import { leavesOf, MerkleTree } from '../../src/audit/merkle.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
 import { formatHead, LARGEST_BATCH, parseSeal, type Seal, sealLine } from '../../src/audit/seal.ts';
 import { headerTree } from '../../src/audit/segments/tree-walk.ts';
 import { Secret } from '../../src/base/secret.ts';
-import {
-  AUDIT_KEY,
-  openTestAudit,
-  REPLICA,
-  recordAccess,
-  segmentText,
-  useFolders,
-} from '../support/audit-log.ts';
+import { openTestAudit, REPLICA, recordAccess, segmentText, useFolders } from '../support/audit-log.ts';
 import { divertWrites } from '../support/faulty-disk.ts';
 import { namesOf, redigested, resealed, rewrite } from '../support/rewritten-log.ts';
 import { newSigningKey } from '../support/signing-key.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const key = newSigningKey();
 const OTHER_KEY = 'f'.repeat(64);
@@ -45,8 +37,7 @@ async function stoppedLog(): Promise<string> {
 }
 
 async function check(directory: string, publicKeys = [key.publicKey]) {
-  const options = { directory, keys: 'unknown', heads: [], onBytes: () => undefined } as const;
-  const { alterations, notes, ...counts } = await verify({ ...options, publicKeys });
+  const { alterations, notes, ...counts } = await verified(directory, { keys: 'unknown', publicKeys });
   return { kinds: alterations.map(placed), notes: notes.map(placed), alterations, ...counts };
 }
 
@@ -108,9 +99,8 @@ test('every record is under a signed head, and each segment ends with one', asyn
 });
 
 test('the key of the seals verifies a log with signed heads, too', async () => {
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const options = { directory: await stoppedLog(), heads: [], onBytes: () => undefined };
-  expect(await verify({ ...options, keys })).toMatchObject({ alterations: [], notes: [], records: 10 });
+  const found = await verified(await stoppedLog());
+  expect(found).toMatchObject({ alterations: [], notes: [], records: 10 });
 });
 
 test('a head that is there any number of times is checked once, and few others of the same tree are', async () => {
@@ -626,11 +616,11 @@ describe('whoever has the folder and the key of the seals', () => {
   ])('cannot forge what came before a head that is known: %s', async (source, error, note) => {
     const directory = await folder();
     const replica = source === '--head' ? REPLICA : `${REPLICA}@1`;
-    const options = { directory, replica, heads: [], onBytes: () => undefined };
+    const options = { keys: 'unknown', publicKeys: [key.publicKey] } as const;
     // The primary process opens its log first.
     if (source !== '--head') await write(directory, 1);
     await write(directory, 6, { replica, segment: { ...SEGMENT, size: 1e9 } });
-    const { heads } = await verify({ ...options, keys: 'unknown', publicKeys: [key.publicKey] });
+    const { heads } = await verified(directory, { ...options, replica });
     const [head] = heads;
     if (source !== '--head') {
       const { audit } = await openTestAudit(directory, { signingKey: key.secret });
@@ -649,11 +639,8 @@ describe('whoever has the folder and the key of the seals', () => {
     // Without its key, nobody can check a seal, so that of the head fits any lines.
     const seal = sealLine({ first: 2, last: head?.seq ?? 0, form: 'sha256', digest, hmac: head?.hmac ?? '' });
     await writeFile(file, `${[...kept, ...forged].join('\n')}\n${seal}`);
-    const { alterations, notes } = await verify({
+    const { alterations, notes } = await verified(directory, {
       ...options,
-      replica: undefined,
-      keys: 'unknown',
-      publicKeys: [key.publicKey],
       heads: source === '--head' ? heads : [],
     });
     const kindsOf = (found: readonly PlacedFinding[]) => found.map(({ kind }) => kind);
@@ -665,15 +652,10 @@ describe('whoever has the folder and the key of the seals', () => {
 test('head-unproven: a head of before the signed heads is under none', async () => {
   const directory = await folder();
   await write(directory, 3, { signingKey: undefined });
-  const options = {
-    directory,
-    keys: 'unknown',
-    publicKeys: [key.publicKey],
-    onBytes: () => undefined,
-  } as const;
-  const { heads } = await verify({ ...options, heads: [] });
+  const options = { keys: 'unknown', publicKeys: [key.publicKey] } as const;
+  const { heads } = await verified(directory, options);
   await write(directory, 3);
-  const { alterations } = await verify({ ...options, heads });
+  const { alterations } = await verified(directory, { ...options, heads });
   expect(alterations).toMatchObject([{ kind: 'head-unproven', facts: { seq: 4 } }]);
 });
 

@@ -7,9 +7,6 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { describe, expect, test } from '@jest/globals';
 import { stringify } from 'yaml';
-import { auditKeys } from '../../src/audit/keys.ts';
-import { verify } from '../../src/audit/reader/verify.ts';
-import { Secret } from '../../src/base/secret.ts';
 import { AUDIT_KEY, recordsIn, useFolders } from '../support/audit-log.ts';
 import { closedAtEnd, closing } from '../support/closing.ts';
 import { metricOf } from '../support/gateway.ts';
@@ -20,6 +17,7 @@ import { startRawUpstream } from '../support/scripted-upstream.ts';
 import { freePort } from '../support/server-process.ts';
 import { needPackages } from '../support/system-packages.ts';
 import { until } from '../support/until.ts';
+import { verified } from '../support/verified-log.ts';
 
 const execute = promisify(execFile);
 const SERVER = fileURLToPath(new URL('../support/audited-server.ts', import.meta.url));
@@ -139,8 +137,7 @@ describe('the audit log', () => {
       'a waiter failed',
       'a record has no text',
     ]);
-    const keys = [auditKeys(new Secret(AUDIT_KEY))];
-    const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+    const { alterations } = await verified(directory);
     expect(alterations).toEqual([]);
     const records = await recordsIn(directory);
     expect(records.map(({ seq }) => seq)).toEqual(records.map((_, index) => index + 1));

@@ -8,7 +8,6 @@ import { type AuditKeys, auditKeys } from '../../../src/audit/keys.ts';
 import type { Query } from '../../../src/audit/reader/query.ts';
 import { search } from '../../../src/audit/reader/search.ts';
 import { runInThread, searchInThread } from '../../../src/audit/reader/search-thread.ts';
-import { verify } from '../../../src/audit/reader/verify.ts';
 import { recordLine } from '../../../src/audit/record.ts';
 import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
 import { headerLine, parseHeader, type SegmentHeader } from '../../../src/audit/segments/segment.ts';
@@ -23,6 +22,7 @@ import {
   useFolders,
 } from '../../support/audit-log.ts';
 import { until } from '../../support/until.ts';
+import { verified } from '../../support/verified-log.ts';
 
 const folder = useFolders();
 const DAY_MS = 86_400_000;
@@ -56,8 +56,7 @@ test('a header that was changed does not make older segments old enough to be re
   expect(await names()).toContain(oldest);
   // With the header put back, nothing would be missing in a log without its oldest records.
   await writeFile(path, original);
-  const keys = [auditKeys(new Secret(AUDIT_KEY))];
-  const { alterations, records } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  const { alterations, records } = await verified(directory);
   expect([alterations, records]).toEqual([[], 3]);
 });
 
@@ -85,7 +84,7 @@ test('the first retirement after a change of the key finds nothing missing that 
     expect(errors.filter(({ kind }) => kind !== 'segment-unchecked')).toEqual([]);
     expect(said).toMatchObject([{ kind: 'records-retired', facts: { first: 3 } }]);
   }
-  const unread = await verify({ directory, keys: [later], heads: [], onBytes: () => undefined });
+  const unread = await verified(directory, { keys: [later] });
   expect(unread.alterations.map(({ kind }) => kind)).toEqual(['key-unknown']);
   const next = await openTestAudit(directory, {
     key: new Secret(other),
@@ -94,7 +93,7 @@ test('the first retirement after a change of the key finds nothing missing that 
   await until(async () => !(await names()).some((name) => name.startsWith('000000000003.jsonl')));
   await next.audit.close();
   const keys = [AUDIT_KEY, other].map((key) => auditKeys(new Secret(key)));
-  const { alterations, notes } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  const { alterations, notes } = await verified(directory, { keys });
   expect([alterations, notes]).toMatchObject([[], [{ kind: 'retired-unchecked' }]]);
 });
 
@@ -220,8 +219,7 @@ test('a search in copies finds a retirement that only a segment in the middle of
   const keys = [auditKeys(new Secret(AUDIT_KEY))] as const;
   const retired = { kind: 'records-retired', facts: { first: Number.parseInt(oldest, 10) } };
   expect(await searched(copies, keys)).toMatchObject({ errors: [], said: [retired] });
-  const checked = { directory: copies, keys, heads: [], isCopy: true, onBytes: () => undefined };
-  expect((await verify(checked)).alterations).toEqual([]);
+  expect((await verified(copies, { isCopy: true })).alterations).toEqual([]);
 });
 
 test.each([

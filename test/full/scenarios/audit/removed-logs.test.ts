@@ -1,18 +1,15 @@
 import { cp, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@jest/globals';
-import { auditKeys } from '../../../../src/audit/keys.ts';
-import { verify } from '../../../../src/audit/reader/verify.ts';
-import { Secret } from '../../../../src/base/secret.ts';
 import { AUDIT_KEY, useFolders } from '../../../support/audit-log.ts';
 import { startScene } from '../../../support/scene.ts';
 import { until } from '../../../support/until.ts';
+import { verified } from '../../../support/verified-log.ts';
 
 const folder = useFolders();
-const keys = [auditKeys(new Secret(AUDIT_KEY))];
 
 async function found(directory: string): Promise<string[]> {
-  const { alterations } = await verify({ directory, keys, heads: [], onBytes: () => undefined });
+  const { alterations } = await verified(directory);
   return alterations.map(({ replica, kind }) => `${replica} ${kind}`);
 }
 
