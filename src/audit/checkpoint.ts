@@ -39,7 +39,7 @@ export interface Checkpoint extends TreeHead {
 }
 
 /** A signature of a note. */
-export interface NoteSignature {
+interface NoteSignature {
   /** Name of the key. */
   readonly name: string;
   /** Key id and signature. */

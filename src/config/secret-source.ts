@@ -70,7 +70,7 @@ export const keyFile = (folder: string) =>
  * Schema of a source outside the sealed file and the configuration, for the identity that decrypts the
  * sealed file.
  */
-export const outerSource = (folder: string) =>
+const outerSource = (folder: string) =>
   source(folder, 'a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {
     if ('env' in found || 'file' in found) return found;
     context.addIssue({ code: 'custom', message: 'must come from env or file: it opens everything else' });

@@ -23,7 +23,7 @@ interface MetricSample {
 }
 
 /** A metric with its values at one moment. */
-export interface MetricSnapshot {
+interface MetricSnapshot {
   readonly name: string;
   readonly help: string;
   readonly type: 'counter' | 'gauge' | 'histogram';

@@ -23,7 +23,7 @@ interface Written {
  * Paths where the upstream wants authentication for a body although it serves HEAD without, as where only writing is
  * restricted.
  */
-export class GuardedWrites {
+class GuardedWrites {
   readonly #known = new Map<string, true>();
 
   add(written: Written): void {

@@ -123,7 +123,7 @@ function newMap<Key, Value>(): Map<Key, Value> {
 }
 
 /** The series of one operation of a deployment. */
-export class OperationMetrics {
+class OperationMetrics {
   readonly duration: HistogramSeries;
   readonly #metrics: RequestInstruments;
   readonly #deployment: string;

@@ -81,12 +81,12 @@ export function includes(names: Names, name: string | undefined): boolean {
 }
 
 /** True if the rule depends on the query. */
-export function readsQuery({ sites, parameters }: Rule): boolean {
+function readsQuery({ sites, parameters }: Rule): boolean {
   return sites !== '*' || parameters.length > 0;
 }
 
 /** True if the rule allows less than everything within its deployment. */
-export function isRestricted(rule: Rule): boolean {
+function isRestricted(rule: Rule): boolean {
   return rule.operations !== '*' || rule.methods !== '*' || readsQuery(rule);
 }
 

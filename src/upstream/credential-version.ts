@@ -113,7 +113,7 @@ export type Reply =
    */
   | { readonly kind: 'unclear'; readonly status: number; readonly isUnprotected: boolean };
 
-export const UNCLEAR: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
+const UNCLEAR: Reply = { kind: 'unclear', status: 0, isUnprotected: false };
 
 const NO_RETRIES: Retries = { attempts: 0, take: (reason) => reason === 'stale_connection', count() {} };
 

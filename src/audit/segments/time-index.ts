@@ -10,7 +10,7 @@ import { headerOf } from './segment-reader.ts';
 import { SignedFile } from './signed-file.ts';
 
 /** Times of the earliest and the latest record, RFC 3339 in UTC. Both empty: there are no records. */
-export interface TimeRange {
+interface TimeRange {
   readonly from: string;
   readonly to: string;
 }

@@ -30,7 +30,7 @@ export function treeOf({ first, tree }: SegmentHeader): LogTree | undefined {
 }
 
 /** A checkpoint that is signed, and has the root of the records before it. */
-export interface SignedHead {
+interface SignedHead {
   readonly checkpoint: Checkpoint;
   /** Number of its line in the segment: it covers the lines before it, and none behind it. */
   readonly line: number;

@@ -64,7 +64,7 @@ export const PADDING = 10;
 /** Width of a character of a label in a wide font. */
 const CHARACTER = 8.2;
 
-export interface Layout {
+interface Layout {
   readonly headings: readonly { readonly text: string; readonly x: number }[];
   readonly nodes: readonly PlacedNode[];
   readonly edges: readonly PlacedEdge[];
