@@ -1,5 +1,4 @@
 import type { Log } from '../base/log.ts';
-import { callEach } from '../base/report-error.ts';
 import type { Secret } from '../base/secret.ts';
 import type { PlacedFinding } from './findings.ts';
 import type { KeyScope } from './pseudonym.ts';
@@ -163,20 +162,28 @@ export class BatchTimer {
   };
 }
 
-let released: Waiter[] = [];
-const releaseTimer = new BatchTimer(() => {
-  const waiters = released;
-  released = [];
-  callEach(waiters, (waiter) => waiter.recorded());
+/** The open batch of responses that wait for no file, and how many it has; undefined: none is open. */
+let leaving: PromiseWithResolvers<void> | undefined;
+let leavingCount = 0;
+const leavingTimer = new BatchTimer(() => {
+  const batch = leaving;
+  leaving = undefined;
+  leavingCount = 0;
+  batch?.resolve();
 });
 
-/** Releases a response that waits for no file in a batch: one by one, or at each turn, they cost 3 % more CPU time. */
-export function release(waiter: Waiter): void {
-  released.push(waiter);
-  releaseTimer.start(released.length);
+/**
+ * Resolves when a response that waits for no file may leave: in a batch with others. One by one, or at each turn, they
+ * cost 3 % more CPU time.
+ */
+export function batchEnd(): Promise<void> {
+  leaving ??= Promise.withResolvers();
+  leavingCount += 1;
+  leavingTimer.start(leavingCount);
+  return leaving.promise;
 }
 
-/** Records nothing. Responses wait for the end of the turn, since together they cost less CPU time. */
+/** Records nothing. */
 export const noAudit: Audit = {
   enabled: false,
   failing: undefined,
@@ -187,8 +194,8 @@ export const noAudit: Audit = {
   head: undefined,
   signed: undefined,
   recent: { since: () => ({ records: [], position: 0 }) },
-  access: releaseUnrecorded,
-  refusal: releaseUnrecorded,
+  access: recordNothing,
+  refusal: recordNothing,
   missed() {},
   outcome() {},
   admin() {},
@@ -199,7 +206,7 @@ export const noAudit: Audit = {
   close: () => Promise.resolve(),
 };
 
-function releaseUnrecorded(_facts: AccessFacts, waiter: Waiter): number {
-  release(waiter);
+function recordNothing(_facts: AccessFacts, waiter: Waiter): number {
+  waiter.recorded();
   return 0;
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Audit, Waiter } from '../audit/audit.ts';
+import { type Audit, batchEnd, type Waiter } from '../audit/audit.ts';
 import type { AccessFacts, ResponseEnd, UpstreamFacts } from '../audit/record.ts';
 import type { Clock } from '../base/clock.ts';
 import { type ErrorCode, GatewayError } from '../base/errors.ts';
@@ -158,7 +158,8 @@ export class RequestRecord implements ExchangeFacts, AccessFacts, Waiter {
     this.isRecorded = true;
     this.status = status;
     this.code = code;
-    if (this.#audit.enabled) this.#describe(bytesOut);
+    if (!this.#audit.enabled) return batchEnd();
+    this.#describe(bytesOut);
     return new Promise((resolve, reject) => {
       this.#onWritten = resolve;
       this.#onUnwritten = reject;

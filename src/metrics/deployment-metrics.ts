@@ -117,11 +117,6 @@ const STATUS_LABELS: readonly string[] = Array.from({ length: 600 }, (_, status)
   status === 499 || status in STATUS_CODES ? String(status) : `${Math.floor(status / 100)}xx`,
 );
 
-/** One function for all requests: each function expression would be an allocation. */
-function newMap<Key, Value>(): Map<Key, Value> {
-  return new Map();
-}
-
 /** The series of one operation of a deployment. */
 class OperationMetrics {
   readonly duration: HistogramSeries;
@@ -141,14 +136,14 @@ class OperationMetrics {
   /** Returns the counter of requests with this outcome; `code` is empty for a response of the upstream. */
   requests(client: string, status: number, code: string): Series {
     const label = STATUS_LABELS[status] ?? OUT_OF_RANGE;
-    const byCode = getOrInsert(this.#requests, label, newMap<string, Map<string, Series>>);
-    const byClient = getOrInsert(byCode, code, newMap<string, Series>);
-    const known = byClient.get(client);
-    if (known !== undefined) return known;
+    return this.#requests.get(label)?.get(code)?.get(client) ?? this.#add(client, label, code);
+  }
+
+  #add(client: string, status: string, code: string): Series {
     const [deployment, operation] = [this.#deployment, this.#operation];
-    const labels = { deployment, operation, client, status: label, code };
-    const series = this.#metrics.requests.series(labels);
-    byClient.set(client, series);
+    const series = this.#metrics.requests.series({ deployment, operation, client, status, code });
+    const byCode = getOrInsert(this.#requests, status, () => new Map<string, Map<string, Series>>());
+    getOrInsert(byCode, code, () => new Map<string, Series>()).set(client, series);
     return series;
   }
 }

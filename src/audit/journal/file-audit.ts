@@ -1,11 +1,12 @@
 import { join } from 'node:path';
 import { inTime, stopwatch } from '../../base/clock.ts';
+import { isolate } from '../../base/report-error.ts';
 import {
   type Audit,
   type AuditDeps,
   type AuditOptions,
+  batchEnd,
   type RecordOptions,
-  release,
   type Signed,
   type Waiter,
 } from '../audit.ts';
@@ -174,7 +175,7 @@ class FileAudit implements Audit {
     const { durability, onFailure } = this.#options;
     const text = (at: number): string => this.#accessText(facts, at);
     if (durability === 'async') {
-      release(waiter);
+      void batchEnd().then(() => isolate(() => waiter.recorded()));
       return this.#append(text);
     }
     return this.#append(text, onFailure === 'refuse' ? waiter : lenient(waiter));
