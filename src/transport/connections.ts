@@ -142,12 +142,11 @@ export class Connections implements ConnectionOwner {
   readonly exchange = (message: Message, observer = this.#observer): Promise<UpstreamResponse | Lost> => {
     const { reason } = message.request.cancellation;
     if (reason !== undefined || this.#isClosed) return Promise.reject(reason ?? closed());
-    return new Promise((resolve, reject) => {
-      const exchange = new UpstreamExchange(message, this.#waiting, observer, resolve, reject);
-      if (message.follows !== undefined) this.#answers.push(exchange);
-      if (this.#waiting.size > this.#available - this.#reserve) this.#waits(exchange);
-      this.#schedule();
-    });
+    const exchange = new UpstreamExchange(message, this.#waiting, observer);
+    if (message.follows !== undefined) this.#answers.push(exchange);
+    if (this.#waiting.size > this.#available - this.#reserve) this.#waits(exchange);
+    this.#schedule();
+    return exchange.result;
   };
 
   /** Does the same for a health check, whose result the observer does not see. */

@@ -40,8 +40,9 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   next: UpstreamExchange | undefined;
   readonly #waiting: FairQueue<UpstreamExchange>;
   readonly #observer: ExchangeObserver;
-  readonly #resolve: (result: UpstreamResponse | Lost) => void;
-  readonly #reject: (error: GatewayError) => void;
+  readonly #settled = Promise.withResolvers<UpstreamResponse | Lost>();
+  /** Its response at the head, or that there is none. */
+  readonly result = this.#settled.promise;
   /** That it was put on; undefined: it waits for one, or has ended. */
   connection: ResponseSource | undefined;
   progress: ExchangeProgress = 'unsent';
@@ -55,19 +56,11 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   #leaving: NodeJS.Timeout | undefined;
 
   /** @param waiting the exchanges that wait for a connection, to which it adds itself */
-  constructor(
-    message: Message,
-    waiting: FairQueue<UpstreamExchange>,
-    observer: ExchangeObserver,
-    resolve: (result: UpstreamResponse | Lost) => void,
-    reject: (error: GatewayError) => void,
-  ) {
+  constructor(message: Message, waiting: FairQueue<UpstreamExchange>, observer: ExchangeObserver) {
     this.message = message;
     this.client = message.request.client;
     this.#waiting = waiting;
     this.#observer = observer;
-    this.#resolve = resolve;
-    this.#reject = reject;
     waiting.add(this);
     message.request.cancellation.add(this);
   }
@@ -100,7 +93,7 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
   onHead(response: UpstreamResponse): void {
     this.#observer.responded(response.status, this.client);
     this.response = response;
-    this.#resolve(response);
+    this.#settled.resolve(response);
   }
 
   /** The connection failed, or was not made. */
@@ -144,12 +137,12 @@ export class UpstreamExchange implements ResponseReceiver, Queued<UpstreamExchan
 
   #lose(lost: Lost): void {
     this.release();
-    this.#resolve(lost);
+    this.#settled.resolve(lost);
   }
 
   #fail(error: GatewayError): void {
     this.release();
-    if (this.response === undefined) this.#reject(error);
+    if (this.response === undefined) this.#settled.reject(error);
     else this.response.fail(error);
   }
 

@@ -32,7 +32,7 @@ export class IdleConnections {
   /** `isReused`: it was idle before its last exchange. */
   add(connection: Connection, now: number, isReused: boolean): void {
     if (isReused) this.#keptAt = now;
-    this.#learn(connection.behind401, now);
+    if (connection.behind401 !== undefined) this.#learn(connection.behind401, now);
     this.#idle.push(connection);
   }
 
@@ -45,8 +45,7 @@ export class IdleConnections {
   }
 
   /** That a connection is kept where no body came says nothing of those where one came. */
-  #learn(behind401: Behind401 | undefined, now: number): void {
-    if (behind401 === undefined) return;
+  #learn(behind401: Behind401, now: number): void {
     this.#closesUntil = behind401 === 'closed' ? now + CLOSES_MS : Number.NEGATIVE_INFINITY;
     if (behind401 !== 'kept') this.#keepsForBody = behind401 === 'kept-for-body';
   }

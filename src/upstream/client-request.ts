@@ -1,7 +1,6 @@
 import type { Cancellation } from '../base/cancellation.ts';
 import type { Clock } from '../base/clock.ts';
 import type { GatewayError } from '../base/errors.ts';
-import { InFlight } from '../base/in-flight.ts';
 import { type ClientState, PerClient } from '../base/per-client.ts';
 import type { RawHeaders } from '../base/raw-headers.ts';
 import { callEach } from '../base/report-error.ts';
@@ -86,7 +85,10 @@ export class ActiveRequest implements UpstreamRequest, Linked<ActiveRequest> {
 const MAX_PER_CONNECTION = 17;
 
 /** Requests of one client that are on a connection or wait for one. */
-export class ClientLoad extends InFlight implements ClientState {
+export class ClientLoad implements ClientState {
+  /** Its upstream changes it. */
+  count = 0;
+
   get isUnused(): boolean {
     return this.count === 0;
   }
@@ -114,7 +116,7 @@ export class Admission {
   }
 
   /**
-   * Returns the load that a request of this client enters, and leaves at its end.
+   * Returns the load in which a request of this client is counted until its end.
    * @throws GatewayError `overloaded` if it would not be admitted now
    */
   check(client: string, queue: AdmissionQueue): ClientLoad {

@@ -157,7 +157,7 @@ export class Upstream {
       metrics.upstreamAttempts[response.isWhole ? 'ok' : 'error'].inc();
       if (!response.isWhole) response.abandon();
     }
-    load?.leave();
+    if (load !== undefined) load.count -= 1;
     if (spilled) this.#spilled -= 1;
     if (leftAt !== undefined) metrics.upstreamDuration.observe((clock.now() - leftAt) / 1000);
     this.#deadlines.end(request);
@@ -189,7 +189,7 @@ export class Upstream {
     const address = this.#choose(addresses, request.client);
     if (address === undefined) throw circuitOpen(this.#retryAfterMs(request.client));
     request.load = this.#admission.check(request.client, address.connections);
-    request.load.enter();
+    request.load.count += 1;
     if (spilled) this.#spilled += 1;
     request.spilled = spilled;
     this.retries.onRequest(now);

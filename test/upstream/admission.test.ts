@@ -12,7 +12,7 @@ function admissionOf(connections: number) {
     enter: (client: string, expectedWait = 0) => {
       queue.wait = expectedWait;
       const load = admission.check(client, queue);
-      load.enter();
+      load.count += 1;
       return load;
     },
   };
@@ -53,9 +53,9 @@ describe('admission by number', () => {
     const admission = admissionOf(1);
     const admitted = fill(admission, 'a');
     expect(enter(admission, 'a')).toBeInstanceOf(GatewayError);
-    admitted[0]?.leave();
+    if (admitted[0] !== undefined) admitted[0].count -= 1;
     expect(fill(admission, 'a')).toHaveLength(1);
-    for (const load of admitted) load.leave();
+    for (const load of admitted) load.count -= 1;
     expect(fill(admission, 'b')).toHaveLength(17);
   });
 
