@@ -95,7 +95,7 @@ test.each(faults)(
       expect(await gateway.metric('digest_gateway_audit_failures_total', { sink: 'file' })).toBeGreaterThan(
         0,
       );
-      expect(await gateway.metric('digest_gateway_audit_failing', { sink: 'file' })).toBe(1);
+      await until(async () => (await gateway.metric('digest_gateway_audit_failing', { sink: 'file' })) === 1);
       await end();
       await until(async () => !(await refuses(gateway)));
       await until(async () => (await gateway.metric('digest_gateway_audit_failing')) === 0);
