@@ -93,7 +93,7 @@ export class Fleet {
       isFarm: plan.servers > 1,
     });
     const start = (name: string): SimulatedProcess => new SimulatedProcess(this.world, name);
-    this.service = new UpstreamService(this.network, this.world, servers, start);
+    this.service = new UpstreamService(this.network, this.world, servers, plan.closesBehind401, start);
     useUpstream(this.service);
     this.redis = store === 'redis' ? new RedisServer(this.world, this.network, start) : undefined;
     if (this.redis !== undefined) {

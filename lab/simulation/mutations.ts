@@ -94,6 +94,13 @@ export const MUTATIONS: readonly Mutation[] = [
   return (method === 'HEAD' && (request.client !== '' || answers !== undefined))`,
   },
   {
+    name: 'closing-forgotten',
+    breaks: 'a repeated answer crosses no end of a connection, where the upstream closes behind a 401',
+    file: 'src/transport/idle-connections.ts',
+    find: "behind401 === 'closed' ? now + CLOSES_MS : Number.NEGATIVE_INFINITY",
+    replace: 'Number.NEGATIVE_INFINITY',
+  },
+  {
     name: 'connection-shared',
     breaks: 'a connection carries one request at a time',
     file: 'src/transport/idle-connections.ts',

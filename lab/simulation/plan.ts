@@ -66,6 +66,8 @@ export interface Plan {
   readonly lifetimeScale: number;
   /** Servers behind the address of the upstream, each with nonces of its own; a connection leads to one of them. */
   readonly servers: number;
+  /** True: it closes a connection behind a 401, and does not say so. */
+  readonly closesBehind401: boolean;
   readonly store: StoreKind;
   /** True: gateways sign what they leave in Redis. */
   readonly signed: boolean;
@@ -111,8 +113,14 @@ export function planOf(seed: number): Plan {
     story,
     requests,
     faults,
-    servers: random.pick([1, 1, 1, 2, 3]),
+    ...serversOf(random),
   };
+}
+
+/** Where servers have nonces of their own, no answer would reach the right one behind a close. */
+function serversOf(random: Random): Pick<Plan, 'servers' | 'closesBehind401'> {
+  const servers = random.pick([1, 1, 1, 2, 3]);
+  return { servers, closesBehind401: random.chance(0.2) && servers === 1 };
 }
 
 function settingsOf(random: Random): GatewaySettings {

@@ -16,6 +16,8 @@ export interface ExchangeListener {
 /** The upstream as a service with runs, connections and a load: one server, or some with nonces of their own. */
 export class UpstreamService {
   readonly servers: readonly UpstreamServer[];
+  /** True: connections end behind a 401. */
+  readonly closesBehind401: boolean;
   readonly #network: Network;
   readonly #world: World;
   readonly #start: (name: string) => SimulatedProcess;
@@ -33,11 +35,13 @@ export class UpstreamService {
     network: Network,
     world: World,
     servers: readonly UpstreamServer[],
+    closesBehind401: boolean,
     start: (name: string) => SimulatedProcess,
   ) {
     this.#network = network;
     this.#world = world;
     this.servers = servers;
+    this.closesBehind401 = closesBehind401;
     this.#start = start;
     this.process = start('upstream/0');
   }

@@ -7,6 +7,8 @@ import type { ExchangeListener, UpstreamService } from './service.ts';
 /** Time between the head of a response and its end, in milliseconds. */
 const BODY_MS = 2;
 const BODY = 'response';
+/** The longest time between a 401 and the end of its connection, in milliseconds. */
+const CLOSE_MS = 20;
 
 /** A gateway's end of a connection to the upstream, in the place of a socket of Node.js. */
 export class SimulatedSocket extends Duplex {
@@ -20,6 +22,8 @@ export class SimulatedSocket extends Duplex {
   #written = '';
   /** Its head has gone out, and no response has come. */
   #request: UpstreamMessage | undefined;
+  /** True: the server has closed, and what it gets resets the connection. */
+  #isClosed = false;
 
   constructor(process: SimulatedProcess, service: UpstreamService) {
     super({ allowHalfOpen: false });
@@ -66,7 +70,7 @@ export class SimulatedSocket extends Duplex {
     if (!isWhole(request, body)) return;
     // What follows before the response is written behind a request that is under way, and never becomes one.
     this.#written = '';
-    const fate = this.#service.takeFate();
+    const fate = this.#isClosed ? 'lost-before' : this.#service.takeFate();
     const wayThere = this.#service.wayThere(this.#process);
     if (fate === 'lost-before') this.#resetLater(wayThere, 'reset');
     else
@@ -97,8 +101,17 @@ export class SimulatedSocket extends Duplex {
       if (body !== '' && request.method !== 'HEAD') this.push(body);
       if (isLast) this.push(null);
     };
+    if (reply.status === 401 && this.#service.closesBehind401) this.#close();
     if (body === '') finish();
     else this.#process.deliver(BODY_MS, 'end of response', finish);
+  }
+
+  #close(): void {
+    this.#isClosed = true;
+    const ms = this.#process.world.random.between(0, CLOSE_MS);
+    this.#process.deliver(ms, 'end of connection', () => {
+      if (!this.destroyed) this.push(null);
+    });
   }
 
   #resetLater(ms: number, label: string): void {
