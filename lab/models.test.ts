@@ -55,6 +55,10 @@ const CHANGES = {
 
 /** Mutations of the simulation that are about something else than nonces and credentials. */
 const OF_OTHER_SUBJECTS = [
+  'answer-strays',
+  'own-head-closes',
+  'closing-forgotten',
+  'connection-shared',
   'permit-not-released',
   'no-lower-share',
   'rate-not-spent',

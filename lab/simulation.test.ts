@@ -30,7 +30,10 @@ test.each(['same-count', 'credential-circuit'])('finds the mutation %s', async (
 });
 
 /** Defects that the simulation found: the mutation takes their mending away. */
-describe.each<[mutation: string, seed: number]>([['refused-while-unknown', 61]])('%s', (mutation, seed) => {
+describe.each<[mutation: string, seed: number]>([
+  ['refused-while-unknown', 61],
+  ['own-head-closes', 297],
+])('%s', (mutation, seed) => {
   test(`seed ${seed} finds it without its mending, and passes with it`, async () => {
     const [without] = await run({ first: seed, count: 1, mutation });
     expect(without?.violations).not.toEqual([]);
