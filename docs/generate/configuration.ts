@@ -30,7 +30,7 @@ export function configurationPage(): string {
       ...(keys.length === 0 ? [own] : [wrap(descriptionOf(key, schema)), keys.join('\n')]),
     ];
   });
-  const sources = Object.entries(shapeOf(source('/')) ?? {}).flatMap(([key, schema]) => entries(key, schema));
+  const sources = Object.entries(shapeOf(source()) ?? {}).flatMap(([key, schema]) => entries(key, schema));
   return page([
     ...INTRODUCTION,
     ...sections,
@@ -44,7 +44,7 @@ export function configurationPage(): string {
 
 /** The text of docs/audit/witness-settings.md. */
 export function witnessSettingsPage(): string {
-  const shape = shapeOf(witnessSettings('/')) ?? {};
+  const shape = shapeOf(witnessSettings()) ?? {};
   return page([
     generatedFrom('the schema of a witness'),
     '# Settings of a witness',
@@ -75,7 +75,7 @@ export function describedKeys(): DescribedKey[] {
 }
 
 function sectionsOf(): [string, unknown][] {
-  return Object.entries(shapeOf(configSchema('/')) ?? {});
+  return Object.entries(shapeOf(configSchema()) ?? {});
 }
 
 function keysFrom(path: string, schema: unknown): DescribedKey[] {

@@ -24,16 +24,16 @@ import {
 const PARAMETERS = 'a list of names of query parameters';
 const FIELDS = 'a list of address and parameters.NAME, such as parameters.ids, with one at least';
 
-/** Schema of the audit log. `folder` is the base of relative file names. */
-export const auditSchema = (folder: string) =>
-  crossChecked(auditSection(folder), function* (audit): Generator<CrossIssue> {
+/** Schema of the audit log. */
+export const auditSchema = () =>
+  crossChecked(auditSection(), function* (audit): Generator<CrossIssue> {
     yield* headIssues(audit);
     yield* sinkIssues(audit.sinks);
   });
 
-const auditSection = (folder: string) =>
+const auditSection = () =>
   section({
-    directory: fileName(folder).describe(
+    directory: fileName().describe(
       'The directory of the log. Each replica has a folder in it, for its own user only.',
     ),
     replica: text(NAME_FORM, NAME)
@@ -51,20 +51,20 @@ const auditSection = (folder: string) =>
       .describe(
         'What happens while the log cannot be written: `refuse` responds with 503 `audit-unavailable` until it can; `serve` goes on without records and counts them.',
       ),
-    keyFile: fileName(folder).describe(
+    keyFile: fileName().describe(
       'A file with the key of the seals: 256 bits in hex. A holder of the key can forge the log, so keep a copy away from the log.',
     ),
-    signingKeyFile: fileName(folder)
+    signingKeyFile: fileName()
       .exactOptional()
       .describe(
         'A file with a private key (Ed25519, PEM) that signs heads of the log, at least once a second while records come. Whoever has the public key can check the log and proofs of records, and cannot forge them. `audit key new` makes both.',
       ),
-    witness: witness(folder)
+    witness: witness()
       .exactOptional()
       .describe(
         'A witness on another machine, which cosigns signed heads that continue the last one. It needs `signingKeyFile`. Requests do not wait for it.',
       ),
-    timestamps: timestamps(folder)
+    timestamps: timestamps()
       .exactOptional()
       .describe(
         'A time-stamping authority (RFC 3161), which states when the newest signed head was there. It needs `signingKeyFile`. Requests do not wait for it.',
@@ -76,7 +76,7 @@ const auditSection = (folder: string) =>
         'The query parameters that are recorded by value. Every other one is recorded by its name only.',
       ),
     pseudonyms: section({
-      keysDirectory: fileName(folder).describe(
+      keysDirectory: fileName().describe(
         'The directory of the keys, outside of `audit.directory`. Each process makes its keys in a folder in it, for its own user only. Keep it out of copies of the log.',
       ),
       fields: z
@@ -110,7 +110,7 @@ const auditSection = (folder: string) =>
     })
       .prefault({})
       .describe('The files of the log.'),
-    sinks: auditSinksSchema(folder)
+    sinks: auditSinksSchema()
       .exactOptional()
       .describe(
         'Receivers that get every record from the files, at least once. A new one gets the whole log that is there.',
@@ -129,7 +129,7 @@ function* headIssues(
 const VERIFIER_KEY =
   'a key as NAME+ID+BASE64, or the text of FILE.pub of audit key new (-----BEGIN PUBLIC KEY-----)';
 
-const witness = (folder: string) =>
+const witness = () =>
   section({
     url: text(
       'the http:// or https:// address of a witness, such as https://witness.example.org:8090',
@@ -142,16 +142,16 @@ const witness = (folder: string) =>
     ),
     every: duration().default(10_000).describe('The least time between two heads that it gets.'),
     timeout: duration().default(10_000).describe('How long it may take to cosign a head.'),
-    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    tls: receiverTls().prefault({}).describe('TLS 1.2 or later.'),
   });
 
-const timestamps = (folder: string) =>
+const timestamps = () =>
   section({
     url: text(
       'the http:// or https:// address of a time-stamping authority, such as https://tsa.example.org/tsr',
       isEndpoint,
     ).describe('The authority, which gets requests as RFC 3161, section 3.4 has them.'),
-    caFile: fileName(folder).describe(
+    caFile: fileName().describe(
       'PEM: the certificates that its time stamps must lead to. Its own must be for time stamps alone.',
     ),
     policy: text(
@@ -163,7 +163,7 @@ const timestamps = (folder: string) =>
     every: period().prefault('1d').describe('The least time between two time stamps.'),
     timeout: duration().default(10_000).describe('How long it may take to make a time stamp.'),
     tls: section({
-      caFile: authoritiesFile(folder),
+      caFile: authoritiesFile(),
     })
       .prefault({})
       .describe('TLS 1.2 or later, to the authority.'),
@@ -180,14 +180,14 @@ const redis = section({
     .describe('The newest records that the stream keeps; a seal counts as one.'),
 });
 
-const syslog = (folder: string) =>
+const syslog = () =>
   section({
     host: text('a host name or an IP address', (value) => isHost(value) || isIPv6(value)).describe(
       'The receiver. Its certificate must have this name.',
     ),
     port: whole(1, 65_535).default(6514).describe('Its TCP port.'),
     tls: z
-      .union([z.literal(false), receiverTls(folder)], { error: `${SECTION}, or false for plain TCP` })
+      .union([z.literal(false), receiverTls()], { error: `${SECTION}, or false for plain TCP` })
       .prefault({})
       .describe('TLS 1.2 or later; `false` sends everything in plain text.'),
     facility: whole(0, 23).default(13).describe('The facility of every message; 13 is "log audit".'),
@@ -198,7 +198,7 @@ const syslog = (folder: string) =>
       ),
   });
 
-const s3 = (folder: string) =>
+const s3 = () =>
   section({
     bucket: text('the name of a bucket', /^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/).describe(
       'The bucket. It has to exist, with object lock.',
@@ -218,11 +218,11 @@ const s3 = (folder: string) =>
     )
       .exactOptional()
       .describe('Stands before every key, such as `audit/`.'),
-    accessKeyId: source(folder).describe(
+    accessKeyId: source().describe(
       'The access key. It needs `s3:PutObject`, `s3:PutObjectRetention`, `s3:GetObject` and `s3:GetObjectRetention`.',
     ),
-    secretAccessKey: source(folder).describe('The secret of the access key.'),
-    sessionToken: source(folder).exactOptional().describe('The session token, if the access key has one.'),
+    secretAccessKey: source().describe('The secret of the access key.'),
+    sessionToken: source().exactOptional().describe('The session token, if the access key has one.'),
     lock: z
       .union(
         [
@@ -237,11 +237,11 @@ const s3 = (folder: string) =>
         { error: `${SECTION}, or false for objects without a lock` },
       )
       .describe('The object lock of each object. `false` locks none.'),
-    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    tls: receiverTls().prefault({}).describe('TLS 1.2 or later.'),
   });
 
-/** Schema of the sinks of the audit log. `folder` is the base of relative file names. */
-const auditSinksSchema = (folder: string) => {
+/** Schema of the sinks of the audit log. */
+const auditSinksSchema = () => {
   const sink = section({
     name: text(
       `${NAME_FORM}; not file, witness or timestamps`,
@@ -257,13 +257,9 @@ const auditSinksSchema = (folder: string) => {
       .describe(
         'One stream for the logs of all replicas, in the Redis of `redis`. `audit export --follow` collects it.',
       ),
-    syslog: syslog(folder)
-      .exactOptional()
-      .describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
-    s3: s3(folder)
-      .exactOptional()
-      .describe('A bucket of S3, or of a service like it, that gets closed segments.'),
-    otlp: otlp(folder).exactOptional().describe('A receiver of OpenTelemetry logs: OTLP over HTTP, in JSON.'),
+    syslog: syslog().exactOptional().describe('A syslog receiver: RFC 5424 over TLS (RFC 5425) or TCP.'),
+    s3: s3().exactOptional().describe('A bucket of S3, or of a service like it, that gets closed segments.'),
+    otlp: otlp().exactOptional().describe('A receiver of OpenTelemetry logs: OTLP over HTTP, in JSON.'),
   });
   return z.array(crossChecked(sink, kindIssues), { error: SINKS });
 };
@@ -288,14 +284,14 @@ function* kindIssues(
 }
 
 /** TLS towards a receiver. */
-const receiverTls = (folder: string) =>
+const receiverTls = () =>
   crossChecked(
     section({
-      caFile: authoritiesFile(folder),
-      certFile: fileName(folder)
+      caFile: authoritiesFile(),
+      certFile: fileName()
         .exactOptional()
         .describe('PEM: the certificate that the gateway shows. It needs `keyFile`.'),
-      keyFile: keyFile(folder).exactOptional().describe('PEM: the private key of `certFile`.'),
+      keyFile: keyFile().exactOptional().describe('PEM: the private key of `certFile`.'),
     }),
     (tls) =>
       neededIssues(tls, [
@@ -312,16 +308,16 @@ const FIELD_NAMES = {
 };
 
 /** A receiver of OTLP over HTTP. */
-const otlp = (folder: string) =>
+const otlp = () =>
   section({
     endpoint: text(
       'the http:// or https:// address of OTLP logs, such as https://collector.internal:4318/v1/logs',
       isEndpoint,
     ).describe('The receiver, with the path, which is `/v1/logs` at most of them.'),
-    headers: record(source(folder), FIELD_NAMES)
+    headers: record(source(), FIELD_NAMES)
       .prefault({})
       .describe('Header fields of each request by name, such as `authorization`.'),
-    tls: receiverTls(folder).prefault({}).describe('TLS 1.2 or later.'),
+    tls: receiverTls().prefault({}).describe('TLS 1.2 or later.'),
   });
 
 function isEndpoint(value: string): boolean {

@@ -135,7 +135,7 @@ const body = () =>
     path: ['replayUpTo'],
   });
 
-const keys = (folder: string) =>
+const keys = () =>
   section({
     baseUrl: oneOrMore(
       origin(),
@@ -197,10 +197,10 @@ const keys = (folder: string) =>
         'What clients may send although a rule restricts them, beyond what no server is known to misread; see [What is judged](policy.md#spelling).',
       ),
     digest: digest().prefault({}).describe('How challenges of the upstream are answered.'),
-    tls: upstreamTlsSchema(folder)
+    tls: upstreamTlsSchema()
       .prefault({})
       .describe('How the upstream is verified, and which certificate it is shown.'),
-    egress: egressSchema(folder)
+    egress: egressSchema()
       .prefault({})
       .describe('How connections leave. The upstream sees the local address, or that of the proxy.'),
     connections: whole(1, 65_535)
@@ -235,8 +235,8 @@ const keys = (folder: string) =>
 
 type Deployment = z.output<ReturnType<typeof keys>>;
 
-/** Schema of one upstream service. `folder` is the base of relative file names. */
-export const deploymentSchema = (folder: string) => crossChecked(keys(folder), deploymentIssues);
+/** Schema of one upstream service. */
+export const deploymentSchema = () => crossChecked(keys(), deploymentIssues);
 
 function* deploymentIssues(deployment: Accepted<Deployment>): Generator<CrossIssue> {
   yield* baseUrlIssues(deployment);

@@ -6,6 +6,7 @@ import { wrappedBy } from './cross-check.ts';
 import { withSharedKeys } from './listen.ts';
 import { sectionsSchema } from './schema.ts';
 import { isSource } from './secret-source.ts';
+import { inFolder } from './value-schemas.ts';
 
 /** Stands for a secret. */
 const CUT = '<secret>';
@@ -26,9 +27,10 @@ export function effectiveYaml(tree: unknown): string {
 
 /** Does the same as a tree. Included files are in it, so `include` is not. */
 export function effectiveTree(tree: unknown): unknown {
-  const { include: _, ...sections } = sectionsSchema('/').shape;
+  const { include: _, ...sections } = sectionsSchema().shape;
   const { include: __, listen, ...written } = tree as Record<string, unknown>;
-  return effective(z.object(sections), { ...written, listen: withSharedKeys(listen) });
+  // Which folder means nothing: no file name of the output is resolved.
+  return inFolder('/', () => effective(z.object(sections), { ...written, listen: withSharedKeys(listen) }));
 }
 
 /** Returns a value with the defaults of its schema; undefined: there is none. */

@@ -11,7 +11,7 @@ const SIZE = '^\\d{1,16}(?:B|KiB|MiB|GiB|TiB)?$';
  * checks of values against each other.
  */
 export function configJsonSchema(): object {
-  const schema = jsonSchemaOf(sectionsSchema('/'), 'Configuration of digest-gateway');
+  const schema = jsonSchemaOf(sectionsSchema(), 'Configuration of digest-gateway');
   delete schema['required'];
   // Included files may have all the deployments.
   const anyOf = ['deployments', 'include'].map((key) => ({ required: [key], properties: { [key]: {} } }));
@@ -20,7 +20,7 @@ export function configJsonSchema(): object {
 
 /** Returns the JSON Schema of an included file. */
 export function partJsonSchema(): object {
-  const { clients, credentials, deployments } = sectionsSchema('/').shape;
+  const { clients, credentials, deployments } = sectionsSchema().shape;
   const schema = z.strictObject({ clients, credentials, deployments: deployments.exactOptional() });
   return jsonSchemaOf(schema, 'File that a configuration of digest-gateway includes');
 }

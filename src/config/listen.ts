@@ -36,20 +36,20 @@ export const listener = (defaultPort: number) => ({
 });
 
 /** Schema of the TLS of a listener. */
-export const listenTls = (folder: string) =>
+export const listenTls = () =>
   section({
-    certFile: fileName(folder).describe(
+    certFile: fileName().describe(
       'PEM: the certificate of the listener, then those between it and its authority. Others may read the file, not write it.',
     ),
-    keyFile: keyFile(folder).describe(
+    keyFile: keyFile().describe(
       'PEM: the private key of the certificate. Only its user, root and the group may read the file, unless `readableByOthers` is true.',
     ),
-    clientCaFile: fileName(folder)
+    clientCaFile: fileName()
       .exactOptional()
       .describe(
         'PEM: the authority that has to have signed the certificates of clients. With it clients are asked for a certificate, which counts until it ends, and TLS sessions are not resumed.',
       ),
-    crlFile: fileName(folder)
+    crlFile: fileName()
       .exactOptional()
       .describe(
         'PEM: the lists of certificates that the authorities have revoked, one for each authority in `clientCaFile`. A client with a revoked certificate gets 401, and so does one with any certificate of an authority whose list has expired. Each change of the file closes open connections after their current response.',
@@ -88,10 +88,10 @@ const limits = () =>
       ),
   });
 
-const listenSchema = (folder: string) =>
+const listenSchema = () =>
   section({
     ...listener(8080),
-    tls: listenTls(folder)
+    tls: listenTls()
       .exactOptional()
       .describe(
         'TLS for clients. The files are read again when they change and on SIGHUP; open connections stay, unless an authority was removed from `clientCaFile`, or `crlFile` changed. If one was added, connections whose certificate was not accepted, or that have none, end after their next response.',
@@ -125,14 +125,12 @@ export const SHARED_KEYS = ['trustedProxies', 'forwardedHeader', 'limits'] as co
 
 const LISTENERS = `${SECTION}, or a list of at least one such mapping`;
 
-/**
- * Schema of the data plane: one listener or a list; the output is a list. `folder` is the base of relative file names.
- */
-export const listenersSchema = (folder: string) =>
+/** Schema of the data plane: one listener or a list; the output is a list. */
+export const listenersSchema = () =>
   z
     .preprocess(
       (written) => (isMapping(written) ? [written] : withSharedKeys(written)),
-      z.array(listenSchema(folder), { error: LISTENERS }).nonempty({ error: LISTENERS }),
+      z.array(listenSchema(), { error: LISTENERS }).nonempty({ error: LISTENERS }),
     )
     .meta({ orOne: true });
 

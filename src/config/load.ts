@@ -14,6 +14,7 @@ import { writtenPath } from './listen.ts';
 import { type Config, includeSchema } from './schema.ts';
 import { schemaIssues } from './schema-issues.ts';
 import { configSchema } from './section-issues.ts';
+import { inFolder } from './value-schemas.ts';
 import { readYaml, type YamlSource } from './yaml-source.ts';
 
 /** The permission to write of users who are neither the owner nor of the group. */
@@ -101,15 +102,7 @@ export async function loadSettings<T extends z.ZodType>(
 ): Promise<LocatedSettings<z.output<T>>> {
   const { text } = await readText(file, trust);
   const { value, syntaxIssues, locate } = readYaml(text, file);
-  return { settings: parse(value, syntaxIssues, locate, schema), locate };
-}
-
-/** The schema that was used last. To build one takes longer than to check a small configuration. */
-let built: { readonly folder: string; readonly schema: ReturnType<typeof configSchema> } | undefined;
-
-function schemaOf(folder: string): ReturnType<typeof configSchema> {
-  if (built?.folder !== folder) built = { folder, schema: configSchema(folder) };
-  return built.schema;
+  return { settings: parse(value, syntaxIssues, locate, schema, file), locate };
 }
 
 /** Parses a configuration, in which an empty file has no keys. */
@@ -149,7 +142,7 @@ function patternsIn(tree: unknown): readonly string[] {
 /** `changedAt`: the last change of the files in Unix milliseconds; 0: they are none. */
 function checked(main: YamlSource, parts: readonly Part[], file: string, changedAt: number): CheckedConfig {
   const { tree, locate, duplicates } = mergeParts(main, parts);
-  const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, schemaOf(dirname(file)));
+  const config = parse(tree, [...main.syntaxIssues, ...duplicates], locate, configSchema(), file);
   // At a start before the clock is set, the files know better.
   const late = observationIssues(config.clients, Math.max(Date.now(), changedAt));
   if (late.length > 0) throw new ConfigError(late.map(locate));
@@ -168,10 +161,11 @@ function parse<T extends z.ZodType>(
   known: readonly LocatedIssue[],
   locate: YamlSource['locate'],
   schema: T,
+  file: string,
 ): z.output<T> {
   // Without a value every key would be reported as missing.
   if (tree === undefined && known.length > 0) throw new ConfigError(known);
-  const result = schema.safeParse(tree);
+  const result = inFolder(dirname(file), () => schema.safeParse(tree));
   const found = schemaIssues(schema, tree, result.error?.issues ?? []);
   if (result.success && known.length === 0) return result.data;
   throw new ConfigError([...known, ...found.map((issue) => locateWithOther(issue, locate))]);

@@ -45,8 +45,8 @@ const roles = () =>
       ),
   });
 
-/** Schema of the sign-in with OpenID Connect. `folder` is the base of relative file names. */
-export const oidcSchema = (folder: string) =>
+/** Schema of the sign-in with OpenID Connect. */
+export const oidcSchema = () =>
   section({
     issuer: text(
       'the https:// URL of the issuer, without query; http:// on a loopback address only',
@@ -55,7 +55,7 @@ export const oidcSchema = (folder: string) =>
     clientId: text('the id of the client', isClaimText).describe(
       'The id under which the provider knows the console.',
     ),
-    clientSecret: source(folder)
+    clientSecret: source()
       .exactOptional()
       .describe('The secret of the client. Without it the console is a public client.'),
     publicUrl: text(
@@ -67,7 +67,7 @@ export const oidcSchema = (folder: string) =>
     scopes: listOf(text('a scope', /^[\x21\x23-\x5b\x5d-\x7e]+$/), 'a list of at least one scope')
       .default(['profile', 'email'])
       .describe('The scopes that are requested besides `openid`. Some providers need `groups` here.'),
-    caFile: fileName(folder)
+    caFile: fileName()
       .exactOptional()
       .describe(
         'PEM: the authorities of the certificate of the provider, instead of those that Node.js has.',

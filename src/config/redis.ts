@@ -29,7 +29,7 @@ type Servers =
   | { kind: 'sentinel'; sentinels: Address[]; name: string }
   | { kind: 'cluster'; nodes: Address[] };
 
-const keys = (folder: string) =>
+const keys = () =>
   section({
     url: parsed(z.string({ error: URL_SHAPE }), parseUrl)
       .exactOptional()
@@ -44,12 +44,12 @@ const keys = (folder: string) =>
     sentinelUsername: text('a user name')
       .exactOptional()
       .describe('The ACL user at the Sentinels. Without it, their user default.'),
-    sentinelPassword: source(folder).exactOptional().describe('The password at the Sentinels.'),
+    sentinelPassword: source().exactOptional().describe('The password at the Sentinels.'),
     username: text('a user name')
       .exactOptional()
       .describe('The ACL user at the servers. Without it, their user default.'),
-    password: source(folder).exactOptional().describe('The password at the servers.'),
-    keyFile: fileName(folder)
+    password: source().exactOptional().describe('The password at the servers.'),
+    keyFile: fileName()
       .exactOptional()
       .describe(
         'A file of one to three keys, 256 bits in hex each, one a line. The first one signs the values in Redis, each of them verifies. All gateways of one Redis need the same keys. Without it values are not signed.',
@@ -59,7 +59,7 @@ const keys = (folder: string) =>
       .describe('Stands before every key and channel.'),
     timeout: duration().default(100).describe('How long a call to Redis may take.'),
     tls: section({
-      caFile: authoritiesFile(folder),
+      caFile: authoritiesFile(),
     })
       .exactOptional()
       .describe('TLS to Redis. `rediss://` implies it; Sentinels and cluster nodes need it, `{}` at least.'),
@@ -67,20 +67,18 @@ const keys = (folder: string) =>
 
 type Keys = z.output<ReturnType<typeof keys>>;
 
-/** Schema of the shared Redis. `folder` is the base of relative file names. */
-export const redisSchema = (folder: string) =>
-  crossChecked(keys(folder), redisIssues).transform(
-    ({ url, sentinels, name = '', cluster = [], tls, ...rest }) => {
-      const single: Servers | undefined = url && {
-        kind: 'single',
-        address: url.address,
-        database: url.database,
-      };
-      const sentinel: Servers | undefined = sentinels && { kind: 'sentinel', sentinels, name };
-      const servers: Servers = single ?? sentinel ?? { kind: 'cluster', nodes: cluster };
-      return { ...rest, servers, tls: url?.tls === true ? (tls ?? {}) : tls };
-    },
-  );
+/** Schema of the shared Redis. */
+export const redisSchema = () =>
+  crossChecked(keys(), redisIssues).transform(({ url, sentinels, name = '', cluster = [], tls, ...rest }) => {
+    const single: Servers | undefined = url && {
+      kind: 'single',
+      address: url.address,
+      database: url.database,
+    };
+    const sentinel: Servers | undefined = sentinels && { kind: 'sentinel', sentinels, name };
+    const servers: Servers = single ?? sentinel ?? { kind: 'cluster', nodes: cluster };
+    return { ...rest, servers, tls: url?.tls === true ? (tls ?? {}) : tls };
+  });
 
 const NEEDED = [
   ['sentinels', 'name', 'give the name that the Sentinels have for the master, such as mymaster'],

@@ -23,8 +23,8 @@ import {
 } from './value-schemas.ts';
 
 /** Where the access log goes. */
-const accessTarget = (folder: string) =>
-  z.union([z.literal('stdout'), z.strictObject({ file: fileName(folder) })], {
+const accessTarget = () =>
+  z.union([z.literal('stdout'), z.strictObject({ file: fileName() })], {
     error: 'stdout, or { file: NAME }',
   });
 
@@ -59,15 +59,15 @@ export const includeSchema = () =>
     `${PATTERN}; or a list of them`,
   );
 
-/** Schema of each section by itself. `folder` is the base of relative file names. */
-export const sectionsSchema = (folder: string) =>
+/** Schema of each section by itself. */
+const sections = () =>
   section({
     include: includeSchema()
       .exactOptional()
       .describe(
         'Further files with `clients`, `credentials` and `deployments`, and nothing else: a name such as `clients.d/*.yaml`, or a list. `*` stands for any characters in the last part of a name; where it is, `?` and `[ab]` work as in a shell, too. The files are added in the order of their names to what this file has; a name that comes twice is refused. File names in them are relative to the folder of this file, too. At most 1000 files and 16 MiB.',
       ),
-    listen: listenersSchema(folder)
+    listen: listenersSchema()
       .prefault({})
       .describe(
         'The data plane, to which clients send their requests: one listener, or a list of them, such as a UNIX socket for programs of this machine and TLS for others. `trustedProxies`, `forwardedHeader` and `limits` hold for the whole gateway: in a list, give each of them at one listener. Changes need a restart, but for `hosts`, `trustedProxies` and `forwardedHeader`.',
@@ -99,7 +99,7 @@ export const sectionsSchema = (folder: string) =>
         .describe(
           'Allows actions in the console and under `/api/actions`: reload, promote or roll back a credential, drain, run doctor. Each needs the token or the role `operator`, a confirmation and a record in the audit log. It needs `audit`, and `tokenSha256` or `oidc`.',
         ),
-      oidc: oidcSchema(folder)
+      oidc: oidcSchema()
         .exactOptional()
         .describe(
           'Sign-in with names, by OpenID Connect (authorization code with PKCE). The person is in the audit record of each action, search and export. The token of `tokenSha256`, where it is given, still opens everything, without a name.',
@@ -122,12 +122,12 @@ export const sectionsSchema = (folder: string) =>
       requests: flag()
         .default(false)
         .describe('Logs a line for each request, with the address of its client, without its query.'),
-      access: accessTarget(folder)
+      access: accessTarget()
         .exactOptional()
         .describe(
           'The access log: a line in the Combined Log Format for each request, without its query, on stdout or in a file. SIGHUP opens the file again. Lines that cannot be written in time are left out; the log says how many, and access_log_lost_lines_total counts them. Without it there is none.',
         ),
-      flightRecords: fileName(folder)
+      flightRecords: fileName()
         .exactOptional()
         .describe(
           'A folder for flight records: what happened to nonces and credentials in the last minutes, without secrets and addresses of clients. A process writes one when the upstream refuses a credential that it accepted, and after an internal error, once a minute at most; the latest 20 stay. Without it `GET /api/flight-record` shows them.',
@@ -156,12 +156,12 @@ export const sectionsSchema = (folder: string) =>
       .describe(
         'When `/readyz` responds with 200: `gateway`, while this process can serve, which is right behind a load balancer, since other replicas reach the same upstreams; `any-upstream` or `all-upstreams`, only while one or every deployment has an address that is not failing, which is right where replicas use different networks.',
       ),
-    redis: redisSchema(folder)
+    redis: redisSchema()
       .exactOptional()
       .describe(
         'The Redis in which gateways share challenges, limits and what they learned about upstreams. Without it each gateway keeps its own, with its workers. Give exactly one of `url`, `sentinels` and `cluster`. Changes need a restart.',
       ),
-    audit: auditSchema(folder)
+    audit: auditSchema()
       .exactOptional()
       .describe(
         'The audit log: which client sent which request, in sealed files. Without it nothing is recorded. Changes need a restart, but for `parameters` and `pseudonyms.fields`.',
@@ -180,16 +180,16 @@ export const sectionsSchema = (folder: string) =>
       .describe(
         'Serves requests of everyone who reaches the data plane. It is refused unless each `address` of `listen` is loopback.',
       ),
-    sealed: sealedSchema(folder)
+    sealed: sealedSchema()
       .exactOptional()
       .describe('One file that holds many secrets, encrypted with age. `credential seal NAME` writes it.'),
-    credentials: record(credentialSchema(folder), ENTRY_NAMES)
+    credentials: record(credentialSchema(), ENTRY_NAMES)
       .prefault({})
       .describe(
         'User names and passwords for upstream services and forward proxies, by a name of your choice.',
       ),
     deployments: record(
-      deploymentSchema(folder),
+      deploymentSchema(),
       ENTRY_NAMES,
       'a mapping of at least one name to its upstream service',
     ).describe(
@@ -197,5 +197,13 @@ export const sectionsSchema = (folder: string) =>
     ),
   });
 
+let built: ReturnType<typeof sections> | undefined;
+
+/** Returns the one schema of all sections: to build it takes longer than to parse most configurations. */
+export function sectionsSchema(): ReturnType<typeof sections> {
+  built ??= sections();
+  return built;
+}
+
 /** A valid configuration: durations in ms, sizes in bytes, defaults filled in, absolute file names. */
-export type Config = z.output<ReturnType<typeof sectionsSchema>>;
+export type Config = z.output<ReturnType<typeof sections>>;

@@ -10,15 +10,15 @@ const NO_SOURCE = `has no source: ${ONE_SOURCE}`;
 const SEVERAL = `has more than one source: ${ONE_SOURCE}`;
 const MISPLACED = 'has readableByOthers without file: leave it out';
 
-/** Schema of a secret's source. `folder` is the base of relative file names. */
-export const source = (folder: string, expected = ANY) =>
+/** Schema of a secret's source. */
+export const source = (expected = ANY) =>
   z
     .strictObject(
       {
         env: text('the name of an environment variable', /^[A-Za-z_]\w*$/)
           .exactOptional()
           .describe('An environment variable.'),
-        file: fileName(folder)
+        file: fileName()
           .exactOptional()
           .describe(
             'A file that holds the secret alone; one line break at its end does not count. Others may neither read nor write it.',
@@ -57,11 +57,11 @@ export function isSource(schema: z.ZodType): boolean {
  * Schema of a private key's file: its name, or its name with permission for others to read it, which some
  * orchestrators need.
  */
-export const keyFile = (folder: string) =>
+export const keyFile = () =>
   z.union(
     [
-      fileName(folder).transform((file) => ({ file, readableByOthers: false })),
-      z.strictObject({ file: fileName(folder), readableByOthers: flag() }),
+      fileName().transform((file) => ({ file, readableByOthers: false })),
+      z.strictObject({ file: fileName(), readableByOthers: flag() }),
     ],
     { error: 'the name of a file, or { file: NAME, readableByOthers: true }' },
   );
@@ -70,8 +70,8 @@ export const keyFile = (folder: string) =>
  * Schema of a source outside the sealed file and the configuration, for the identity that decrypts the
  * sealed file.
  */
-const outerSource = (folder: string) =>
-  source(folder, 'a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {
+const outerSource = () =>
+  source('a mapping: { env: NAME } or { file: NAME }').transform((found, context) => {
     if ('env' in found || 'file' in found) return found;
     context.addIssue({ code: 'custom', message: 'must come from env or file: it opens everything else' });
     return z.NEVER;
@@ -84,21 +84,21 @@ export type SecretSource =
   | { sealed: string }
   | { value: Secret };
 
-const hashes = (folder: string) =>
+const hashes = () =>
   section({
     realm: z
       .string({ error: 'the realm of the challenge, as text in quotes' })
       .describe('The realm that the hashes are for.'),
-    md5: source(folder).exactOptional().describe('The MD5 of `username:realm:password`, in hex.'),
-    sha256: source(folder).exactOptional().describe('Its SHA-256.'),
-    'sha512-256': source(folder).exactOptional().describe('Its SHA-512/256.'),
+    md5: source().exactOptional().describe('The MD5 of `username:realm:password`, in hex.'),
+    sha256: source().exactOptional().describe('Its SHA-256.'),
+    'sha512-256': source().exactOptional().describe('Its SHA-512/256.'),
   }).refine((ha1) => ha1.md5 ?? ha1.sha256 ?? ha1['sha512-256'], {
     error: 'has no hash: give at least one of md5, sha256 and sha512-256',
   });
 
-const proof = (folder: string) => ({
-  password: source(folder).exactOptional().describe('The password.'),
-  ha1: hashes(folder)
+const proof = () => ({
+  password: source().exactOptional().describe('The password.'),
+  ha1: hashes()
     .exactOptional()
     .describe(
       'Hashes of user name, realm and password instead of the password; at least one, for an algorithm that the upstream offers.',
@@ -107,10 +107,10 @@ const proof = (folder: string) => ({
 
 const BOTH = 'has password and ha1: keep one of the two';
 
-const next = (folder: string) =>
+const next = () =>
   section({
-    username: source(folder).exactOptional().describe('The user name, if it changes, too.'),
-    ...proof(folder),
+    username: source().exactOptional().describe('The user name, if it changes, too.'),
+    ...proof(),
   })
     .refine(({ password, ha1 }) => password === undefined || ha1 === undefined, { error: BOTH })
     .refine(({ username, password, ha1 }) => username ?? password ?? ha1, {
@@ -118,13 +118,13 @@ const next = (folder: string) =>
     });
 
 /** Schema of a credential: a user name with a password or its hash, and optionally the next version. */
-export const credentialSchema = (folder: string) =>
+export const credentialSchema = () =>
   section({
-    username: source(folder).describe(
+    username: source().describe(
       'The user name. It and the password are sent in UTF-8 (NFC) only: an upstream that reads ISO-8859-1 refuses letters outside ASCII. The user name has to be ASCII there, and `ha1` the hash that the upstream expects.',
     ),
-    ...proof(folder),
-    next: next(folder)
+    ...proof(),
+    next: next()
       .exactOptional()
       .describe(
         'The next version of the credential: as much of it as differs. It is tried before it is used. A next version in the sealed file needs no entry here.',
@@ -136,8 +136,8 @@ export const credentialSchema = (folder: string) =>
     });
 
 /** Schema of the sealed file and of the identity that decrypts it. */
-export const sealedSchema = (folder: string) =>
+export const sealedSchema = () =>
   section({
-    file: fileName(folder).describe('The sealed file.'),
-    identity: outerSource(folder).describe('The age identity that opens the file.'),
+    file: fileName().describe('The sealed file.'),
+    identity: outerSource().describe('The age identity that opens the file.'),
   });

@@ -6,7 +6,7 @@ import { exposedListeners, isExposedAddress, listenerIssues } from './listener-i
 import { type Config, sectionsSchema } from './schema.ts';
 
 /** Schema of the configuration, with the checks of its sections against each other. */
-export const configSchema = (folder: string) => crossChecked(sectionsSchema(folder), sectionIssues);
+export const configSchema = () => crossChecked(sectionsSchema(), sectionIssues);
 
 /** Checks the sections of a configuration against each other. */
 export function* sectionIssues(config: Accepted<Config>): Generator<CrossIssue> {

@@ -1,10 +1,8 @@
 import { dirname } from 'node:path';
 import type { Steps } from '../base/steps.ts';
-import { clientSchema } from './clients.ts';
-import { deploymentSchema } from './deployment.ts';
 import type { PartSections } from './include.ts';
 import { type Config, sectionsSchema } from './schema.ts';
-import { credentialSchema } from './secret-source.ts';
+import { inFolder } from './value-schemas.ts';
 
 /** Maximum number of entries of a large section in one piece. */
 const ENTRIES = 50;
@@ -57,18 +55,19 @@ export function withSections(
 export function* fromPieces([rest, ...pieces]: Pieces, file: string): Steps<Config> {
   const folder = dirname(file);
   const decoder = new TextDecoder();
-  const [client, credential, deployment] = [
-    clientSchema(),
-    credentialSchema(folder),
-    deploymentSchema(folder),
-  ];
-  const config = sectionsSchema(folder).parse({ ...JSON.parse(decoder.decode(rest)), deployments: {} });
+  const sections = sectionsSchema();
+  const { shape } = sections;
+  const config = inFolder(folder, () =>
+    sections.parse({ ...JSON.parse(decoder.decode(rest)), deployments: {} }),
+  );
   for (const bytes of pieces) {
     const { clients = [], credentials = [], deployments = [] }: Piece = JSON.parse(decoder.decode(bytes));
     yield;
-    for (const [, value] of clients) config.clients.push(client.parse(value));
-    for (const [name, value] of credentials) config.credentials[name] = credential.parse(value);
-    for (const [name, value] of deployments) config.deployments[name] = deployment.parse(value);
+    inFolder(folder, () => {
+      config.clients.push(...shape.clients.parse(clients.map(([, value]) => value)));
+      Object.assign(config.credentials, shape.credentials.parse(Object.fromEntries(credentials)));
+      Object.assign(config.deployments, shape.deployments.parse(Object.fromEntries(deployments)));
+    });
     yield;
   }
   return config;

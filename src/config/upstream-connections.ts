@@ -21,7 +21,7 @@ const LOCAL_ADDRESS = 'an IP address of this host, such as 203.0.113.7';
 const ANY_ADDRESS = ['0.0.0.0', '::'];
 const URL_USER = /^(https?:\/\/).*@/;
 
-const proxy = (folder: string) =>
+const proxy = () =>
   section({
     url: text(
       'the scheme, host and port of a proxy, such as http://proxy.internal:3128 or https://proxy.internal:3129',
@@ -44,15 +44,15 @@ const proxy = (folder: string) =>
       .describe(
         'Allows a credential for an `http://` proxy on another machine. Others on the network can then read the password in Basic, and guess it from Digest. A proxy on localhost or a loopback address does not need it.',
       ),
-    caFile: fileName(folder)
+    caFile: fileName()
       .exactOptional()
       .describe('PEM: the authorities of an `https://` proxy, instead of those that Node.js has.'),
   });
 
 type Proxy = z.output<ReturnType<typeof proxy>>;
 
-/** Schema of outgoing connections to an upstream. `folder` is the base of relative file names. */
-export const egressSchema = (folder: string) =>
+/** Schema of outgoing connections to an upstream. */
+export const egressSchema = () =>
   section({
     localAddress: oneOrMore(
       text(LOCAL_ADDRESS, (value) => isIP(value) !== 0 && !ANY_ADDRESS.includes(value)),
@@ -70,9 +70,7 @@ export const egressSchema = (folder: string) =>
       .describe(
         'With several local addresses: how long after a refusal one request may try the address again. Only an idempotent one without a body, or with one that is kept, does.',
       ),
-    proxy: crossChecked(proxy(folder), proxyIssues)
-      .exactOptional()
-      .describe('A forward proxy, used with CONNECT.'),
+    proxy: crossChecked(proxy(), proxyIssues).exactOptional().describe('A forward proxy, used with CONNECT.'),
   });
 
 type Egress = z.output<ReturnType<typeof egressSchema>>;
@@ -146,9 +144,9 @@ function* familyIssue(
 /** Keys that require TLS. */
 const WITH_TLS_ONLY = ['pinSha256', 'serverName', 'certFile', 'keyFile'];
 
-const keys = (folder: string) =>
+const keys = () =>
   section({
-    caFile: authoritiesFile(folder),
+    caFile: authoritiesFile(),
     pinSha256: z
       .array(text('the SHA-256 of a public key in base64, 44 characters', /^[A-Za-z0-9+/]{43}=$/), {
         error: 'a list of public-key pins',
@@ -161,15 +159,15 @@ const keys = (folder: string) =>
     serverName: hostName()
       .exactOptional()
       .describe('The name that the certificate of the upstream is for, if it is not the host of `baseUrl`.'),
-    certFile: fileName(folder)
+    certFile: fileName()
       .exactOptional()
       .describe('PEM: the certificate that the gateway shows to the upstream. SIGHUP reads it again.'),
-    keyFile: keyFile(folder)
+    keyFile: keyFile()
       .exactOptional()
       .describe(
         'PEM: the private key of that certificate. Others may not read it, unless `readableByOthers` is true.',
       ),
-    keyPassphrase: source(folder).exactOptional().describe('The passphrase of an encrypted key.'),
+    keyPassphrase: source().exactOptional().describe('The passphrase of an encrypted key.'),
     minVersion: oneOf(['TLSv1.2', 'TLSv1.3'])
       .default('TLSv1.2')
       .describe('The oldest version of TLS that is accepted.'),
@@ -182,9 +180,8 @@ const keys = (folder: string) =>
 
 type Keys = z.output<ReturnType<typeof keys>>;
 
-/** Schema of TLS to an upstream. `folder` is the base of relative file names. */
-export const upstreamTlsSchema = (folder: string) =>
-  crossChecked(keys(folder), (tls) => neededIssues(tls, NEEDED));
+/** Schema of TLS to an upstream. */
+export const upstreamTlsSchema = () => crossChecked(keys(), (tls) => neededIssues(tls, NEEDED));
 
 const NEEDED = [
   ['certFile', 'keyFile', 'a certificate needs its private key; name the file'],

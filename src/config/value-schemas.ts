@@ -128,15 +128,29 @@ export const listOf = <T extends z.ZodType>(item: T, expected: Expected) =>
 export const oneOrMore = <T>(item: z.ZodType<T>, expected: Expected) =>
   z.union([item.transform((value) => [value]), listOf(item, expected)], { error: expected });
 
-/** A file name, resolved against the folder of the configuration. */
-export const fileName = (folder: string): z.ZodType<string> =>
-  text('the name of a file').transform((name) => resolve(folder, name));
+/** The folder that relative file names start at; undefined: nothing is being parsed. */
+let base: string | undefined;
 
-/** The file with the authorities of a peer. `folder` is the base of relative file names. */
-export const authoritiesFile = (folder: string) =>
-  fileName(folder)
-    .exactOptional()
-    .describe('PEM: the authorities to trust instead of those that Node.js has.');
+/** Runs a parse in which relative file names start at `folder`, so that one schema serves for all folders. */
+export function inFolder<T>(folder: string, parse: () => T): T {
+  base = folder;
+  try {
+    return parse();
+  } finally {
+    base = undefined;
+  }
+}
+
+/** A file name, resolved against the folder of the configuration: its schema parses within `inFolder`. */
+export const fileName = (): z.ZodType<string> =>
+  text('the name of a file').transform((name) => {
+    if (base === undefined) throw new TypeError('a file name is parsed outside of a folder');
+    return resolve(base, name);
+  });
+
+/** The file with the authorities of a peer. */
+export const authoritiesFile = () =>
+  fileName().exactOptional().describe('PEM: the authorities to trust instead of those that Node.js has.');
 
 /** Longest path of a UNIX socket in bytes, on every system (macOS has the shortest). */
 const MAX_SOCKET_PATH = 103;

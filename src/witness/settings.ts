@@ -8,13 +8,13 @@ const TOKEN =
   'The SHA-256 of a token (Bearer) for reading the metrics. Required unless `metrics.address` is loopback.';
 const LOGS = 'a list of at least one mapping of replica and publicKeyFile';
 
-/** Schema of the settings of a witness. `folder` is the base of relative file names. */
-export const witnessSettings = (folder: string) =>
-  crossChecked(settings(folder), ({ logs }) =>
+/** Schema of the settings of a witness. */
+export const witnessSettings = () =>
+  crossChecked(settings(), ({ logs }) =>
     repeatedIssues(logs, 'replica', ['logs'], 'is that of another log, too: name each replica once'),
   );
 
-const settings = (folder: string) =>
+const settings = () =>
   section({
     name: text(
       'a name without spaces and "+", 200 characters at most, such as witness.example.org',
@@ -22,7 +22,7 @@ const settings = (folder: string) =>
     ).describe('The name in its cosignatures, such as the host and path of its URL.'),
     listen: section({
       ...listener(8090),
-      tls: listenTls(folder)
+      tls: listenTls()
         .omit({ clientCaFile: true, crlFile: true })
         .exactOptional()
         .describe('TLS for gateways. Changed files are used for new connections within seconds.'),
@@ -38,10 +38,10 @@ const settings = (folder: string) =>
       })
       .exactOptional()
       .describe('Where Prometheus reads `/metrics`. By default there are none.'),
-    keyFile: fileName(folder).describe(
+    keyFile: fileName().describe(
       'A file with the private key of the cosignatures (Ed25519, PEM), which `audit key new` makes. No gateway has it.',
     ),
-    directory: fileName(folder).describe(
+    directory: fileName().describe(
       'The folder of its state: the last head of each log. A witness that loses it cosigns a log that was cut off.',
     ),
     logs: listOf(
@@ -49,7 +49,7 @@ const settings = (folder: string) =>
         replica: text(`the name of a replica: ${NAME_FORM}`, NAME).describe(
           'The `audit.replica` of a gateway. Its workers belong to it.',
         ),
-        publicKeyFile: fileName(folder).describe(
+        publicKeyFile: fileName().describe(
           'A file with the public key (PEM) of its `audit.signingKeyFile`, which only the user of the witness or root may write.',
         ),
       }),

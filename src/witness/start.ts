@@ -1,5 +1,4 @@
 import type { KeyObject } from 'node:crypto';
-import { dirname, resolve } from 'node:path';
 import { signingKey, verificationKey, witnessKeyText } from '../audit/checkpoint.ts';
 import { fileMessageOf, messageOf } from '../base/error-code.ts';
 import { readGuardedFile } from '../base/guarded-file.ts';
@@ -32,8 +31,7 @@ export interface RunningWitness {
  * @throws ConfigError if the settings, or what they name, cannot be used; Error if its port cannot
  */
 export async function startWitness(file: string, context: ProcessContext, log: Log): Promise<RunningWitness> {
-  const folder = dirname(resolve(file));
-  const { settings, locate } = await loadSettings(file, witnessSettings(folder), context);
+  const { settings, locate } = await loadSettings(file, witnessSettings(), context);
   const issues: Issue[] = [];
   const reader = new SourceReader(context, undefined);
   const key = await readSigningKey(settings.keyFile, reader).catch((error: unknown) => {

@@ -29,7 +29,7 @@ deployments:
       authors: { method: GET, path: /sites/authors, parameters: { ids: quoted-list, site: site } }
       upload: { method: POST, path: /sites/upload }
 `);
-const schema = configSchema('.');
+const schema = configSchema();
 const TIME = '2026-11-01T12:00:00.000Z';
 const BY_VALUE = ['ids', 'site', 'note'];
 

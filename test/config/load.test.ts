@@ -328,7 +328,7 @@ describe('the files of config/', () => {
     expect(keys.filter((key) => !new RegExp(`(^|[\\s{])${key}:`, 'm').test(text))).toEqual([]);
   });
 
-  const schema = configSchema('.');
+  const schema = configSchema();
 
   function keysUnder(path: readonly (string | number)[]): string[] {
     const last = String(path.at(-1));

@@ -18,7 +18,7 @@ import { parseConfig } from '../support/parsed-config.ts';
 import { served } from './issue-lines.ts';
 import { CREDENTIALS, DEPLOYMENTS } from './texts.ts';
 
-const schema = configSchema('.');
+const schema = configSchema();
 const FILE = 'config/example.yaml';
 
 /**

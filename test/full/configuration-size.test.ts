@@ -14,7 +14,7 @@ const HASH = 'ab'.repeat(32);
 
 /** The sections, each of which is valid by itself. */
 function sectionsOf(tree: object): Config {
-  return sectionsSchema('/').parse(tree);
+  return sectionsSchema().parse(tree);
 }
 
 /** How many keys and values of a configuration are read while its sections are checked against each other. */
