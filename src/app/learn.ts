@@ -1,7 +1,8 @@
 import { getOrInsert, ownEntry } from '../base/maps.ts';
 import type { Config } from '../config/schema.ts';
-import { type Client, endOf, hasEnded, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
-import { AMBIGUOUS, type Judgement, type RecordedRequest, type Replay } from './replay.ts';
+import { type Client, endOf, type Names, type ParameterLimit, type Rule } from '../policy/rules.ts';
+import { addValues, limitsOf, type Values } from './learned-values.ts';
+import type { Judgement, RecordedRequest, Replay } from './replay.ts';
 
 /** A rule with what it has served. */
 export interface LearnedRule extends Rule {
@@ -33,6 +34,8 @@ interface Shape {
 /** The requests of a deployment whose present rules have one credential and one end. */
 interface Used {
   readonly terms: Terms;
+  /** The present rule of them all; undefined: they may be of several. */
+  readonly rule: Rule | undefined;
   /** Of the present rule in its list. */
   readonly place: number;
   readonly shapes: Map<string, Shape>;
@@ -55,7 +58,7 @@ export class Learner {
   readonly #deployments: readonly string[];
   readonly #credentials: Config['credentials'];
   readonly #present: Client;
-  /** By deployment, then by terms. */
+  /** By deployment, then by terms, and by present rule where credentials differ. */
   readonly #used = new Map<string, Map<string, Used>>();
   readonly #unservable = new Map<string, { deployment: string; code: string; requests: number }>();
   readonly #limits = new Map<string, readonly ParameterLimit[]>();
@@ -85,7 +88,8 @@ export class Learner {
     }
     const { deployment } = judgement;
     const { operation } = grant;
-    const used = this.#usedOf(deployment, this.#termsOf(deployment, request));
+    const present = this.#presentRule(deployment, request);
+    const used = this.#usedOf(deployment, present, this.#termsOf(deployment, present, request));
     // Where it cannot be known, the request was served: the tighter rule stays.
     const holds = (client: Client): boolean => this.#replay.judgeFor(client, request).verdict !== 'refused';
     for (const site of grant.site === '' ? [undefined] : [grant.site, undefined]) {
@@ -94,7 +98,7 @@ export class Learner {
       if (!holds(client)) continue;
       const shape = shapeIn(used.shapes, use);
       shape.requests += 1;
-      this.#addValues(shape, request, client, holds);
+      this.#addValues(shape, request, client, used, holds);
       return;
     }
     used.unrestricted += 1;
@@ -153,7 +157,7 @@ export class Learner {
       const isListed = values !== undefined && known.every((each) => each.values && !each.isMissing);
       const limit = {
         name,
-        max: max === undefined || most === 0 ? undefined : most,
+        max: max === undefined || most === 0 || most === Number.POSITIVE_INFINITY ? undefined : most,
         values: isListed ? new Set(known.flatMap((each) => [...(each.values ?? [])])) : undefined,
       };
       return limit.max === undefined && limit.values === undefined ? [] : [limit];
@@ -175,25 +179,29 @@ export class Learner {
 
   #addValues(
     shape: Shape,
-    { parameters }: RecordedRequest,
+    request: RecordedRequest,
     client: Client,
+    used: Used,
     holds: (client: Client) => boolean,
   ): void {
+    const { parameters } = request;
     const [rule] = client.allow;
     const present = this.#limitsIn(rule?.deployment ?? '');
     if (rule === undefined || present.length === 0) return;
+    const allowing =
+      used.rule === undefined ? this.#allowing(rule.deployment, used.terms, request) : [used.rule];
     const limits = present.map((limit) => ({
       limit,
-      just: justLimit(limit, ownEntry(parameters, limit.name)),
+      just: limitsOf(limit, ownEntry(parameters, limit.name), allowing),
     }));
     // A limit reads the query of requests without the parameter, too, and refuses some of them for other names.
-    const given = limits.flatMap(({ limit: { name, max }, just }) => {
+    const given = limits.flatMap(({ limit: { name, max }, just: [just] }) => {
       if (just !== undefined) return just;
       return max === undefined || Object.hasOwn(parameters, name) ? [] : { name, max: 1, values: undefined };
     });
     const isLimited = holds({ ...client, allow: [{ ...rule, parameters: given }] });
     for (const { limit, just } of limits) {
-      const isUnlimited = !isLimited || (just === undefined && limit.name in parameters);
+      const isUnlimited = !isLimited || (just.length === 0 && Object.hasOwn(parameters, limit.name));
       addValues(shape.values, limit.name, just, isUnlimited);
     }
   }
@@ -222,8 +230,8 @@ export class Learner {
   }
 
   /** The terms of the present rule that allows a request; without one, the credential that a rule had named for it. */
-  #termsOf(deployment: string, request: RecordedRequest): Terms {
-    let rule = this.#presentRule(deployment, request);
+  #termsOf(deployment: string, present: Rule | undefined, request: RecordedRequest): Terms {
+    let rule = present;
     if (rule === undefined) {
       const credential = namedCredential(request);
       return { credential: Object.hasOwn(this.#credentials, credential ?? '') ? credential : undefined };
@@ -243,27 +251,38 @@ export class Learner {
     if (judgement.verdict === 'allowed') return judgement.grant.rule;
     // It is not known which of them allows the request, but which credential it had.
     const credential = namedCredential(request);
-    const at = Date.parse(request.time);
-    const withSame = this.#present.allow.find(
-      (rule) => rule.deployment === deployment && rule.credential === credential && !hasEnded(rule, at),
-    );
+    const [withSame] = this.#allowing(deployment, { credential }, request);
     return withSame ?? judgement.grant?.rule;
   }
 
-  /** Of two rules that allow a request, the first gives the credential: learned ones keep the order of present ones. */
-  #placeOf(deployment: string, { credential, ends }: Terms): number {
-    const place = this.#present.allow.findIndex(
-      (rule) => rule.deployment === deployment && rule.credential === credential && rule.ends === ends,
-    );
-    return place === -1 ? Number.POSITIVE_INFINITY : place;
+  /** The present rules with a credential that may have allowed a request. */
+  #allowing(
+    deployment: string,
+    { credential }: Pick<Terms, 'credential'>,
+    request: RecordedRequest,
+  ): readonly Rule[] {
+    return this.#present.allow.filter((rule, index) => {
+      if (rule.deployment !== deployment || rule.credential !== credential) return false;
+      const alone = this.#known(`allow[${index}]`, () => [rule]);
+      return this.#replay.judgeFor(alone, request).verdict !== 'refused';
+    });
   }
 
-  #usedOf(deployment: string, { credential, ends }: Terms): Used {
-    const byTerms = getOrInsert(this.#used, deployment, () => new Map<string, Used>());
+  /**
+   * Of two rules that allow a request, the first gives the credential: learned ones keep the order of present ones. Where
+   * these differ in their credential, each learned one is within a single present one, so that it takes no other's requests.
+   */
+  #usedOf(deployment: string, present: Rule | undefined, { credential, ends }: Terms): Used {
     const terms = { credential, ends };
-    return getOrInsert(byTerms, JSON.stringify([credential, ends]), () => ({
+    const own = this.#present.allow.filter((rule) => rule.deployment === deployment);
+    const isMixed = own.some((each) => each.credential !== credential);
+    const rule = isMixed ? present : undefined;
+    const place = own.findIndex((each) => (isMixed ? each === present : each.ends === ends));
+    const byTerms = getOrInsert(this.#used, deployment, () => new Map<string, Used>());
+    return getOrInsert(byTerms, JSON.stringify([credential, ends, rule && place]), () => ({
       terms,
-      place: this.#placeOf(deployment, terms),
+      rule,
+      place: place === -1 ? Number.POSITIVE_INFINITY : place,
       shapes: new Map(),
       unrestricted: 0,
     }));
@@ -345,52 +364,4 @@ function learnedRule(
     ofOperations,
     ofMethods,
   };
-}
-
-/** Values of a parameter that are kept at most; with more, a rule does not list them. */
-const MAX_VALUES = 1_000;
-
-/** A value that a rule can name; the empty one is none. */
-const NAMEABLE = /./u;
-
-/** The values of a parameter, as far as they are known. */
-interface Values {
-  max: number;
-  /** Undefined: there are too many. */
-  values: Set<string> | undefined;
-  isMissing: boolean;
-  /** True: a value is not recorded, or a limit would refuse its request. */
-  isUnlimited: boolean;
-}
-
-/** The limit of the same kind that just allows a value; undefined: it is not known, or there is none. */
-function justLimit(
-  { name, max, values }: ParameterLimit,
-  value: RecordedRequest['parameters'][string] | undefined,
-): ParameterLimit | undefined {
-  if (typeof value !== 'string' || AMBIGUOUS.test(value)) return undefined;
-  const items = Array.from(value.matchAll(/'([^']*)'/g), ([, item = '']) => item);
-  const listed = value.startsWith("'") ? items : [value];
-  return {
-    name,
-    max: max === undefined ? undefined : value.split(',').length,
-    values: values && listed.every((each) => NAMEABLE.test(each)) ? new Set(listed) : undefined,
-  };
-}
-
-/** Adds the limit that just allows the value of a request to what is known of its parameter. */
-function addValues(
-  known: Map<string, Values>,
-  name: string,
-  just: ParameterLimit | undefined,
-  isUnlimited: boolean,
-): void {
-  const before = known.get(name) ?? { max: 0, values: new Set(), isMissing: false, isUnlimited: false };
-  known.set(name, before);
-  before.isUnlimited ||= isUnlimited;
-  before.max = Math.max(before.max, just?.max ?? 0);
-  before.isMissing ||= just === undefined;
-  if (just !== undefined && just.values === undefined) before.values = undefined;
-  for (const each of just?.values ?? []) before.values?.add(each);
-  if (before.values !== undefined && before.values.size > MAX_VALUES) before.values = undefined;
 }
