@@ -134,8 +134,9 @@ export class RecordSource implements Source<Shipment> {
     try {
       return await this.#next();
     } catch (error) {
-      // The content of a damaged file stays unreadable: the cursor goes on with the next segment.
-      if (!isDamage(error)) await this.#resume();
+      // The content of a damaged file stays unreadable: the cursor goes on with the next segment. The position may be in it.
+      if (isDamage(error)) this.#hasPassed = false;
+      else await this.#resume();
       if (collected) return undefined;
       throw error;
     }

@@ -4,9 +4,10 @@ import { join } from 'node:path';
 import { describe, expect, test } from '@jest/globals';
 import { auditKeys } from '../../../src/audit/keys.ts';
 import { recordLine } from '../../../src/audit/record.ts';
-import { GENESIS, sealFor, sealLine } from '../../../src/audit/seal.ts';
+import { GENESIS, type Head, sealFor, sealLine } from '../../../src/audit/seal.ts';
 import { headerLine } from '../../../src/audit/segments/segment.ts';
 import { NotRegularError } from '../../../src/audit/segments/segment-reader.ts';
+import type { FoundPosition } from '../../../src/audit/segments/signed-file.ts';
 import { hasSealOf, RecordSource } from '../../../src/audit/shipping/record-source.ts';
 import { Secret } from '../../../src/base/secret.ts';
 import { AUDIT_KEY, REPLICA, recordAccess, recordsIn } from '../../support/audit-log.ts';
@@ -402,20 +403,14 @@ test('the logs of all workers are sent, those that no longer run and those that 
 });
 
 describe('records of several segments', () => {
-  /** A closed log with compressed segments, and a source that reads it from its beginning. */
-  async function sourceOf() {
-    const { directory, open } = await scene();
-    const audit = await open(REPLICA, SMALL);
-    for (let count = 0; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
-    await audit.close('stop');
-    const folder = join(directory, REPLICA);
-    const names = (await readdir(folder)).filter((name) => name.endsWith('.zst')).sort();
+  /** A source of the log in a folder, and the ranges that it skips. */
+  function sourceIn(folder: string, start?: FoundPosition) {
     const skipped: [first: number, last: number][] = [];
     const source = new RecordSource({
       folder,
       replica: REPLICA,
       keys: auditKeys(new Secret(AUDIT_KEY)),
-      start: undefined,
+      start,
       from: 0,
       most: { records: 1_000, characters: 2 ** 19 },
       events: {
@@ -424,14 +419,24 @@ describe('records of several segments', () => {
       },
     });
     closing.push(() => source.close());
+    return { skipped, source };
+  }
+
+  /** A closed log with compressed segments, and a source that reads it from its beginning. */
+  async function sourceOf() {
+    const { directory, open } = await scene();
+    const audit = await open(REPLICA, SMALL);
+    for (let count = 0; count < 20; count += 1) await recordAccess(audit, { requestId: `q${count}` });
+    await audit.close('stop');
+    const folder = join(directory, REPLICA);
+    const names = (await readdir(folder)).filter((name) => name.endsWith('.zst')).sort();
     const lines = await linesOf(directory);
     return {
       folder,
       second: String(names[1]),
       third: Number.parseInt(String(names[2]), 10),
       lines,
-      skipped,
-      source,
+      ...sourceIn(folder),
     };
   }
 
@@ -471,6 +476,27 @@ describe('records of several segments', () => {
     expect(first).toEqual(lines.slice(0, from - 1));
     expect(await nextLines(source)).toEqual(lines.slice(third - 1));
     expect(skipped).toEqual([[from, third - 1]]);
+  });
+
+  test('are sent from behind the segment with the position if that is damaged', async () => {
+    const { directory, open } = await scene();
+    const audit = await open(REPLICA, SMALL);
+    const heads: Head[] = [];
+    for (let count = 0; count < 20; count += 1) {
+      await recordAccess(audit, { requestId: `q${count}` });
+      heads.push(audit.head as Head);
+    }
+    await audit.close();
+    const folder = join(directory, REPLICA);
+    const names = (await readdir(folder)).filter((name) => name.endsWith('.zst')).sort();
+    const lines = await linesOf(directory);
+    await truncate(join(folder, String(names[1])), 20);
+    const [, second = 0, third = 0] = names.map((name) => Number.parseInt(name, 10));
+    const { seq, hmac } = heads.find((head) => head.seq === second) as Head;
+    const { skipped, source } = sourceIn(folder, { position: { seq, hmac }, key: undefined });
+    await expect(source.next()).rejects.toThrow();
+    expect(await nextLines(source)).toEqual(lines.slice(third - 1));
+    expect(skipped).toEqual([[seq + 1, third - 1]]);
   });
 });
 
