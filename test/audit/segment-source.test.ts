@@ -70,6 +70,15 @@ test('a damaged segment is given as it is, and those behind it', async () => {
   expect((await rest(source)).map((each) => each.names[0]).slice(-3)).toEqual(names);
 });
 
+test('a segment that is damaged before it is given does not have those before it given again', async () => {
+  const { folder, heads, source } = await closedSegments();
+  const names = heads.map((head) => `${head}.jsonl.zst`);
+  while ((await source.next())?.content?.names[0] !== names[0]);
+  const damaged = join(folder, names[1] ?? '');
+  await writeFile(damaged, (await readFile(damaged)).fill(0, 20));
+  expect((await rest(source)).map((each) => each.names[0])).toEqual(names.slice(1));
+});
+
 test('a file behind the newest segment does not close it', async () => {
   const { folder, source } = await closedSegments();
   await rest(source);

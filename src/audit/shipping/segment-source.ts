@@ -141,7 +141,9 @@ export class SegmentSource implements Source<ClosedSegment> {
     if (key !== undefined && (before === undefined || (await this.#headerOf(before))?.key !== key))
       return false;
     if (next.first > position.seq + 1) return before === undefined;
-    return ((await this.#headerOf(next))?.previous ?? '') === position.hmac;
+    // A damaged one does not show that the log is another.
+    const { previous = position.hmac } = (await this.#headerOf(next)) ?? {};
+    return previous === position.hmac;
   }
 
   /** Undefined: it has none, or is damaged, which must not keep it and those behind it from the receiver. */
