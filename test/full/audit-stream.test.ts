@@ -6,6 +6,7 @@ import type { Verified } from '../../src/audit/reader/verify.ts';
 import { segmentsIn } from '../../src/audit/segments/segment.ts';
 import type { RedisStream } from '../../src/audit/shipping/redis-stream.ts';
 import { SinkSet } from '../../src/audit/shipping/sink-set.ts';
+import type { RedisSinkOptions } from '../../src/audit/shipping/streamed-log.ts';
 import { Secret } from '../../src/base/secret.ts';
 import {
   AUDIT_KEY,
@@ -50,9 +51,13 @@ async function sentTo(redis: RedisServer): Promise<number[]> {
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, index) => index + 1);
 
 /** Sends the log of a scene to its stream, with this key. */
-function sinkOf({ directory, redis }: StreamScene, key: Secret): SinkSet {
+function sinkOf(
+  { directory, redis }: StreamScene,
+  key: Secret,
+  change: Partial<RedisSinkOptions> = {},
+): SinkSet {
   const log = { warn: () => undefined, error: () => undefined, info: () => undefined };
-  const sinks = [streamTo(single(redis.port))];
+  const sinks = [streamTo(single(redis.port), change)];
   const options = { directory: join(directory, 'log'), replica: REPLICA, keys: auditKeys(key), sinks };
   return new SinkSet(options, { log, recordLoss: () => Promise.resolve(true) });
 }
@@ -200,6 +205,25 @@ test('goes on under another key after what was sent if the position in the strea
   await second.close();
   expect(await sentTo(scene.redis)).toEqual(upTo(3));
   expect(second.logged).toEqual([]);
+});
+
+test('goes on under another key although its position cannot be written', async () => {
+  const scene = await setScene();
+  const first = await scene.open();
+  for (let index = 0; index < 5; index += 1) await recordAccess(first.audit);
+  await first.close();
+  const key = new Secret('f'.repeat(64));
+  const { audit } = await openTestAudit(join(scene.directory, 'log'), { key });
+  await recordAccess(audit);
+  await audit.close();
+  // The name of the file that is to replace it is too long.
+  const name = 's'.repeat(250);
+  const log = join(scene.directory, 'log', REPLICA);
+  await rename(join(log, 'stream.sink'), join(log, `${name}.sink`));
+  const sink = sinkOf(scene, key, { name });
+  await untilSent(scene.stream(), 6);
+  await sink.finish(AbortSignal.timeout(100));
+  expect(await sentTo(scene.redis)).toEqual(upTo(6));
 });
 
 test('goes on under another key although the segment of the position in the stream is damaged', async () => {

@@ -176,14 +176,11 @@ function receiver<T>(
  */
 async function signedAnew(found: FoundPosition, file: PositionFile, log: Archive): Promise<FoundPosition> {
   const { position, key } = found;
-  try {
-    if (key === undefined || !(await hasSealOf(log, found))) return found;
-    await file.write(position);
-    return { position, key: undefined };
-  } catch (error) {
-    reportDefect(error);
-    return found;
-  }
+  const isBelieved = key !== undefined && (await hasSealOf(log, found).catch(reportDefect));
+  if (!isBelieved) return found;
+  // It counts although it cannot be written.
+  await file.write(position).catch(reportDefect);
+  return { position, key: undefined };
 }
 
 /** One sink with a follower for each log. */
