@@ -3,7 +3,6 @@ import { beforeEach, describe, expect, test } from '@jest/globals';
 import { Cancellation } from '../../src/base/cancellation.ts';
 import type { Clock } from '../../src/base/clock.ts';
 import { GatewayError } from '../../src/base/errors.ts';
-import type { AnsweredNonce } from '../../src/handshake/exchange.ts';
 import type { UpstreamResponse } from '../../src/handshake/response.ts';
 import { closing } from '../support/closing.ts';
 import type { UpstreamConnection } from '../support/scripted-upstream.ts';
@@ -248,7 +247,7 @@ describe('a connection is used again', () => {
       heads.push((await connection.request()) ?? '');
       await connection.write(method === 'HEAD' ? 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n' : OK);
     });
-    const message = { method, body, answers: {} as AnsweredNonce };
+    const message = { method, body, client: 'reporting' };
     expect([(await send(message)).kind, (await send(message)).kind]).toEqual(['answered', 'answered']);
     expect(upstream.count).toBe(2);
     expect(heads[0]).toMatch(/\r\nconnection: close$/m);
