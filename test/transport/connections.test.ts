@@ -253,6 +253,12 @@ describe('a connection is used again', () => {
     expect(heads[0]).toMatch(/\r\nconnection: close$/m);
   });
 
+  test('but not after a HEAD of the gateway that is served, whose response can have a body', async () => {
+    const { send, connections } = await scene(always('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n'));
+    expect((await send({ method: 'HEAD' })).kind).toBe('answered');
+    expect(connections.stats.connected).toBe(0);
+  });
+
   test('but not after the time that the upstream keeps it: it is closed before', async () => {
     const closed: Promise<void>[] = [];
     const { send } = await scene(async (connection) => {
