@@ -22,6 +22,8 @@ export class SimulatedSocket extends Duplex {
   #written = '';
   /** Its head has gone out, and no response has come. */
   #request: UpstreamMessage | undefined;
+  /** True if the whole request has. */
+  #isSent = false;
   /** True: the server has closed, and what it gets resets the connection. */
   #isClosed = false;
 
@@ -46,6 +48,7 @@ export class SimulatedSocket extends Duplex {
   override _read(): void {}
 
   override _write(bytes: Buffer, _encoding: string, callback: () => void): void {
+    if (this.#isSent) throw new Error('a connection got a request while it carried one');
     this.#written += bytes.toString('latin1');
     this.#send();
     callback();
@@ -66,9 +69,8 @@ export class SimulatedSocket extends Duplex {
       this.#listener?.sent(this.#request);
     }
     const request = this.#request;
-    const body = this.#written.slice(headEnd + 4);
-    if (!isWhole(request, body)) return;
-    // What follows before the response is written behind a request that is under way, and never becomes one.
+    if (!isWhole(request, this.#written.slice(headEnd + 4))) return;
+    this.#isSent = true;
     this.#written = '';
     const fate = this.#isClosed ? 'lost-before' : this.#service.takeFate();
     const wayThere = this.#service.wayThere(this.#process);
@@ -124,6 +126,7 @@ export class SimulatedSocket extends Duplex {
   #end(reply: UpstreamReply | undefined): void {
     const request = this.#request;
     this.#request = undefined;
+    this.#isSent = false;
     if (request !== undefined) this.#listener?.ended(request, reply);
   }
 }
