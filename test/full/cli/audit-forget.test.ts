@@ -231,6 +231,7 @@ describe('audit forget', () => {
     await forget('--month', MONTH, '--yes');
     expect(await replay()).toEqual([['unknown', 'parameter']]);
     const learnt = await run('policy learn --from 30d --client reporting');
-    expect(learnt.stdout).not.toContain('ids');
+    // The limit of the present rule.
+    expect(learnt.stdout).toContain('ids: { max: 5 }');
   });
 });
