@@ -2,7 +2,14 @@ import express, { type RequestHandler, type Response } from 'express';
 import { isMapping } from '../base/json.ts';
 import { STATUS_CODES } from '../base/node-http.ts';
 
-type ErrorRow = readonly [status: number, detail: string, retryAfterSeconds?: number];
+/** Who asked too often is told when to ask again. */
+type ErrorRow =
+  | readonly [status: 429, detail: string, retryAfterSeconds: number]
+  | readonly [
+      status: 400 | 403 | 404 | 409 | 415 | 422 | 500 | 502 | 503,
+      detail: string,
+      retryAfterSeconds?: number,
+    ];
 
 /**
  * Every reason for which the control plane refuses an action or a question: its stable code, HTTP status, what to do,
